@@ -119,7 +119,8 @@ class Protocol(web.RequestHandler):
         self._num_bytes += len(data)
         self._line_ends += data.count(b"\r\n")
         most_line_ends = _LINE_ENDS + self._num_bytes // _LINE_BYTES
-        # While a request is answered, the head of the next one may come.
+        # Bytes besides a body's data. While a request is answered, the head of the next
+        # one may come.
         others = self._num_bytes
         if self._phase in (_BODY, _REST):
             others -= self._content.total_bytes + self._num_bytes // _LINE_BYTES
