@@ -1,5 +1,6 @@
 """Reads an evaluation card and extracts the threshold that an export stores."""
 
+import os
 from typing import NamedTuple
 
 from plsc_tf.evaluation.calibration import Calibration
@@ -60,7 +61,10 @@ class EvaluationCard(NamedTuple):
         rule = f"card must be a card.json (version {VERSION}) of plsc_tf.evaluate"
         good, received["card"] = received == {"version": repr(VERSION)}, path
         require(good, rule, f"Write it anew: {_COMMAND}", **received)
-        page = f"{path.removesuffix('.json')}.html"
+        page = files.canonical(f"{path.removesuffix('.json')}.html")
+        # It is published: from an archive, it could be another name of any file.
+        other = os.path.exists(page) and os.stat(page).st_nlink > 1
+        require(not (other or os.path.islink(page)), f"{page} must not be a link")
         # A sparse file that takes no disk could have any size.
         html = files.read_limited(page, 1 << 28) if files.exists(page) else None
         return cls(path, content, html)

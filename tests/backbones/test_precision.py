@@ -61,8 +61,7 @@ def test_batch_normalisations_can_stay_in_float32():
 
 def test_lists_go_by_class_and_a_layers_own_name_counts_more():
     white, black = ("embedding_dense", "stem_prelu"), ("PReLU", "stem_conv")
-    precision = Precision("bfloat16", white=white, black=black)
-    found = computes(apply(small(), precision))
+    found = computes(apply(small(), Precision("bfloat16", white=white, black=black)))
     assert found["embedding_dense"] == found["stem_prelu"] == "bfloat16"
     assert found["stem_conv"] == "float32"
     others = [name for name in found if "prelu" in name and name != "stem_prelu"]

@@ -94,8 +94,7 @@ def test_averages_are_lost_on_request_only(trained, tmp_path):
 
 def test_the_map_and_the_list_have_the_new_labels(edited):
     root, _ = edited
-    lines = (root / "edited" / "labels_map.txt").read_text().splitlines()
-    assert lines == [
+    assert (root / "edited" / "labels_map.txt").read_text().splitlines() == [
         "0\t0\tperson00",
         "1\t-\tperson01",
         "2\t1\tperson02",

@@ -17,8 +17,7 @@ def test_points_that_do_not_fit_are_met_in_the_least_squares():
     ones, zeros = np.ones(5), np.zeros(5)
     system = np.hstack([[x, -y, ones, zeros], [y, x, zeros, ones]]).T
     a, b, c, d = np.linalg.lstsq(system, alignment.REFERENCE.T.ravel(), rcond=None)[0]
-    forward = np.array([[a, -b], [b, a]])
-    placed = alignment.REFERENCE @ forward.T + [c, d]
+    placed = alignment.REFERENCE @ np.array([[a, -b], [b, a]]).T + [c, d]
     a, b, c, d, e, f, _, _ = found
     back = placed @ np.array([[a, d], [b, e]]) + [c, f]
     np.testing.assert_allclose(back, alignment.REFERENCE, atol=1e-3)

@@ -80,8 +80,7 @@ def test_loss_and_gradients_are_those_of_the_oracle(kind, replicas, size, option
 
     def expected(kernel, matrix=None):
         own = PIXELS @ kernel if matrix is None else PIXELS @ kernel @ matrix
-        losses = (oracle(kind, own[i], target[i], WEIGHTS[i] / 8) for i in parts)
-        return 3 * sum(losses)
+        return 3 * sum(oracle(kind, own[i], target[i], WEIGHTS[i] / 8) for i in parts)
 
     distillation = Distillation(Teacher(embed, (4, 4, 3), size), kind, weight=3.0)
     model, alone = (student(d, replicas, **options) for d in (distillation, None))

@@ -57,6 +57,15 @@ def test_other_files_are_refused(tmp_path, content):
         EvaluationCard.read(write(tmp_path, content))
 
 
+# Exports are published, and with them any file that a stranger's link names.
+@pytest.mark.parametrize("method", ["hardlink_to", "symlink_to"])
+def test_a_link_is_not_published(tmp_path, method):
+    (tmp_path / "private").write_text("mine")
+    getattr(tmp_path / "card.html", method)(tmp_path / "private")
+    with pytest.raises(ValueError, match="must not be a link"):
+        EvaluationCard.read(write(tmp_path))
+
+
 def test_a_card_that_does_not_exist(tmp_path):
     with pytest.raises(FileNotFoundError, match="Create it with .*--card_dir=DIR"):
         EvaluationCard.read(str(tmp_path / "card.json"))

@@ -55,8 +55,7 @@ def test_everything_at_once(run):
     assert "mock" in dict(rows)["proof: tflite_int8"]
     card = read(target, "model_card.json")
     written = json.loads((folder / "card" / "card.json").read_text())
-    threshold = written["sets"]["mock"]["threshold"]
-    assert card["threshold"]["cosine"] == threshold["cosine"]
+    assert card["threshold"]["cosine"] == written["sets"]["mock"]["threshold"]["cosine"]
     assert card["threshold"]["far"] == 0.1
     signature = tf.saved_model.load(target).signatures["classify"]
     image = tf.io.encode_png(np.zeros([20, 30, 3], np.uint8))

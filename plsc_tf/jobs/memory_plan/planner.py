@@ -27,10 +27,8 @@ from plsc_tf.training.weight_rules import is_frozen
 
 # Host memory that TensorFlow 2.17 takes, as measured: for the graph of a step, its XLA
 # programs, each tile, and each operation of the backbone's graph.
-STEP_PROGRAM = 75e6
-COMPILED_PROGRAM = 50e6
-TILE_PROGRAM = 0.7e6
-OPERATION_PROGRAM = 55e3
+STEP_PROGRAM, COMPILED_PROGRAM = 75e6, 50e6
+TILE_PROGRAM, OPERATION_PROGRAM = 0.7e6, 55e3
 # Number of blocks of random numbers, used to initialize the head, that the C library
 # does not return to the system.
 BLOCKS_KEPT = 10
