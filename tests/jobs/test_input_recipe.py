@@ -91,9 +91,8 @@ def test_records_have_the_classes_of_their_data_set(tmp_path, given):
     def load(name):
         return data.load_batches(Settings.from_values(dataset_name=name, **asked), 1)
 
-    assert (
-        load("ms1m").num_classes == load("image_list").num_classes == (given or 85_742)
-    )
+    classes = given or 85_742
+    assert load("ms1m").num_classes == load("image_list").num_classes == classes
     assert load("cifar10").num_classes == (given or 10)
 
 

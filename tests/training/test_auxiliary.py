@@ -60,10 +60,9 @@ def test_the_loss_is_the_heads_and_the_weighted_cross_entropy(small_zoo):
         logits = model.auxiliary.branch(features, training=True)
         own = tf.linalg.matmul(embeddings, model.head.weight.variable, transpose_b=True)
         own += model.head.bias.variable
-        smoothed = 0.9 * targets + 0.1 / CLASSES
         losses = [
             tf.nn.softmax_cross_entropy_with_logits(labels, z)
-            for labels, z in ((targets, own), (smoothed, logits))
+            for labels, z in ((targets, own), (0.9 * targets + 0.1 / CLASSES, logits))
         ]
         total = tf.reduce_mean(losses[0]) + 0.4 * tf.reduce_mean(losses[1])
     found = tape.gradient(total, [v.value for v in variables])
