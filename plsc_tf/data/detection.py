@@ -107,7 +107,7 @@ def _limited(call):
 
 
 def _fit(photo):
-    """Returns (a photograph for MTCNN, black beside and below it; how much smaller)."""
+    """Returns (the photograph, shrunk and padded for MTCNN; how much it was shrunk)."""
     picture = Image.fromarray(photo)
     picture.thumbnail((_LONGEST, _LONGEST))
     ratio = photo.shape[0] / picture.height
