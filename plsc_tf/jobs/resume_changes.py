@@ -16,6 +16,7 @@ from absl import logging
 
 from plsc_tf.checkpoints import editing, manifest
 from plsc_tf.flags.head import FIELDS
+from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import heads
 from plsc_tf.jobs.builders.data import preprocessing_name
 from plsc_tf.options import effects
@@ -24,8 +25,7 @@ from plsc_tf.options.settings import Settings, known_options
 from plsc_tf.requirements import require
 
 # Options of the loss. A change to one that the loss does not use is ignored.
-LOSS = {option for fields in FIELDS.values() for option in fields}
-LOSS |= {"loss_type", "interclass_filtering_threshold"}
+LOSS = {"loss_type", "interclass_filtering_threshold"}.union(*FIELDS.values())
 # Options of the data set. Its files may move, but their content must not change.
 DATA = ("dataset_name", "labels_offset", "held_back")
 LOCATIONS = ("dataset_dir", "train_files")
@@ -83,8 +83,10 @@ def find(checkpoint, stored, settings, data=None):
             changes["data"] = [_data_text(old_data, stored["num_classes"]), new_data]
         if stored.get(editing.EDITED) == data["contents"]:
             changes["data"] = ["the new labels of edited classes", new_data]
-    meaning = MEANING - allowed
-    refused = [n for n in changes if n in meaning and _means_another(n, old, settings)]
+    # A checkpoint cannot choose code to run.
+    code = {name for name in trained.code_in(before) if before[name] != now[name]}
+    asked = [name for name in changes if name in MEANING - allowed]
+    refused = [name for name in asked if _means_another(name, old, settings, code)]
     then = ", ".join(f"{name}={changes[name][0]}" for name in refused)
     rule = f"The run in {settings.checkpoints.model_save_dir} was trained with {then}"
     received = {name: changes[name][1] for name in refused}
@@ -154,18 +156,19 @@ def _text(item, value):
     return item.format(value) or "(empty)"
 
 
-def _means_another(name, old, new):
-    """Returns whether the old and the new value of an option differ in effect."""
-    if name in LOSS:
-        if old.head.loss_type != new.head.loss_type and "." in old.head.loss_type:
-            return True  # a checkpoint cannot choose code to run
+def _means_another(name, old, new, code):
+    """Returns whether the old and the new value of an option differ in effect.
+
+    They count as different if that depends on an old option in `code`.
+    """
+    if name in LOSS and "loss_type" not in code:
         one, other = (heads.make_loss(settings.head) for settings in (old, new))
         if hasattr(one, "gradient") and hasattr(other, "gradient"):
             other = dataclasses.replace(other, gradient=one.gradient)
         return one != other
     if name == "scale":
         return new.head.loss != "softmax"
-    if name == "preprocessing_name":
+    if name == "preprocessing_name" and "dataset_name" not in code:
         return preprocessing_name(old) != preprocessing_name(new)
     return True
 

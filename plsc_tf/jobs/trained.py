@@ -30,8 +30,7 @@ OF_THE_NETWORK = (
 # Options of the data. The checkpoint's values apply unless the user sets the option.
 OF_THE_DATA = (
     *("dataset_name", "dataset_dir", "train_files", "num_sample_per_epoch"),
-    *("labels_offset", "held_back", "preprocessing_name"),
-    *("val_targets", "seed"),
+    *("labels_offset", "held_back", "preprocessing_name", "val_targets", "seed"),
 )
 # The log lists at most this many weights by name.
 LISTED = 10
@@ -146,6 +145,13 @@ def open_checkpoint(
     return path, content, settings.replace(**network), run
 
 
+def code_in(values: dict) -> list[str]:
+    """Returns the options, of {option: value}, that name modules to import."""
+    names = [name for name in ("model_name", "loss_type") if "." in values[name]]
+    known = values["dataset_name"].lower() in ("", *data_load.names())
+    return names if known else [*names, "dataset_name"]
+
+
 def run_settings(
     path: str, flags: dict, settings: Settings, parts: Parts = NONE
 ) -> Settings:
@@ -165,14 +171,10 @@ def run_settings(
     with prefix_errors(place):
         run = Settings.from_stored(flags)
     values, named = run.as_dict(), settings.as_dict()
-    code = [name for name in ("model_name", "loss_type") if "." in values[name]]
-    if values["dataset_name"].lower() not in ("", *data_load.names()):
-        code.append("dataset_name")
-    for name in code:
+    for name in code_in(values):
         given = name == "model_name" and parts.backbone is not None
-        rule = f"{path} was made with code of its own, {name}={values[name]}, which a "
-        rule += "file cannot choose by itself. If you trust it, pass it too: the "
-        rule += "--flagfile of the run, or load_model(..., backbone=...)"
+        rule = f"{path} was made with code of its own, {name}={values[name]}. If you "
+        rule += "trust it, pass it: --flagfile of the run, or load_model(backbone=...)"
         require(values[name] == named[name] or given, rule)
     return run
 

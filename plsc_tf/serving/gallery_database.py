@@ -32,7 +32,7 @@ _SCHEMA = importlib.resources.files("plsc_tf.serving").joinpath("gallery.sql")
 def stamp(folder: str) -> tuple | None:
     """Returns what differs if gallery.db is changed or replaced; None without one."""
     with contextlib.suppress(FileNotFoundError):
-        status = os.stat(os.path.join(folder, "gallery.db"))
+        status = os.lstat(os.path.join(folder, "gallery.db"))
         return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
     return None
 

@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from plsc_tf.data.augmentation import (
-    NUM_CHANCES,
-    Augmentation,
-    apply,
-    decide,
-    operations as ops,
-)
+import plsc_tf.data.augmentation.operations as ops
+from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation, apply, decide
 from plsc_tf.data.pipeline import PipelineOptions
 from plsc_tf.data.source import without_autograph
 
@@ -229,8 +224,7 @@ def test_hue_turns_colors_about_grey():
     mild = (PIXELS // 8 + 112).astype(np.uint8)
     # Half a turn takes each color to its complement at the same luma.
     luma = _luma(mild.astype(float))[..., np.newaxis]
-    expected = 2 * luma - mild
-    assert np.abs(_colors(mild, hue=0.5) - expected).max() <= 1
+    assert np.abs(_colors(mild, hue=0.5) - (2 * luma - mild)).max() <= 1
     there = _colors(mild, hue=0.2).astype(np.uint8)
     assert np.abs(there.astype(int) - mild).max() > 5
     assert np.abs(_colors(there, hue=-0.2) - mild.astype(int)).max() <= 2

@@ -178,7 +178,7 @@ def test_models_are_compared_on_the_same_sets(saved, caplog):
     assert "has no set pairs with the same contents" in caplog.text
     for given, message in (
         ({}, "must have options"),
-        ({"dataset_name": "my.code"}, "a file cannot choose by itself"),
+        ({"dataset_name": "my.code"}, "code of its own, dataset_name=my.code"),
         ({"saved_model": "run/export"}, "names an export, which is a program"),
         ({"bootstrap_samples": 10**9}, "asks for many draws"),
     ):

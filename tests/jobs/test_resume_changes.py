@@ -1,6 +1,7 @@
 """Tests that a resume logs changed options and refuses to change a run's meaning."""
 
 import shutil
+import sys
 
 import pytest
 
@@ -145,6 +146,17 @@ def test_labels_from_before_an_edit_are_refused(finished):
         resume_changes.find(checkpoint, stored, asked, data)
     other = {**data, "contents": "other"}
     assert "data" not in resume_changes.find(checkpoint, stored, asked, other)
+
+
+# Whoever continues a stranger's run would otherwise run any code that Python finds.
+@pytest.mark.parametrize("name", ["dataset_name", "loss_type"])
+def test_a_resume_runs_no_code_of_a_checkpoint(finished, name):
+    asked, checkpoint = choose_folder(settings(finished, preprocessing_name="face"), 1)
+    stored = manifest.read(checkpoint)["state"]
+    stored["flags"] |= {"preprocessing_name": None, name: "this.Loss"}
+    with pytest.raises(ValueError, match=f"with .*{name}=this.Loss"):
+        resume_changes.find(checkpoint, stored, asked)
+    assert "this" not in sys.modules
 
 
 def test_restore_compares_the_loss(tmp_path):

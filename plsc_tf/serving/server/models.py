@@ -18,6 +18,7 @@ from absl import logging
 from tensorflow.core.protobuf import saved_model_pb2
 
 from plsc_tf.data.image_limit import num_pixels
+from plsc_tf.requirements import require
 from plsc_tf.serving import exported, versions
 from plsc_tf.serving.evaluation_card import check_threshold
 from plsc_tf.serving.server import rest
@@ -79,12 +80,13 @@ class LoadedModel:
         self.embedding_size = outputs["embedding"].tensor_shape.dim[-1].size
         self.origins = {k: card[k] for k in ("permitted_use", "origins") if k in card}
         # Without a fingerprint, it counts as another model each time it is loaded.
-        self.fingerprint = card.get("fingerprint", os.urandom(8).hex())
+        self.fingerprint = str(card.get("fingerprint") or os.urandom(8).hex())
         threshold = card.get("threshold") or {}
         threshold.pop("calibration", None)  # it may be long
-        # Otherwise, requests would fail, not only this version.
+        # Otherwise, requests would fail or wait, not only this version.
         check_threshold(threshold)
-        rest.write_json([threshold, self.fingerprint])
+        told = rest.write_json([threshold, self.fingerprint, self.origins])
+        require(len(told) < _LARGE, "The facts in model_card.json are too long")
         self.threshold = threshold if threshold.get("cosine") is not None else None
         self._warm_up(sizes_up_to(options.max_batch_images))
         common = executor, options, metrics
