@@ -211,9 +211,9 @@ def read(path, start=0, stop=None, retry=RETRY):
     return b"".join(open_read(path, CHUNK_BYTES, start, stop, retry))
 
 
-def read_json(path):
+def read_json(path, most=JSON_BYTES):
     """Returns the content of a JSON file; raises the errors of `json_text.parse`."""
-    return json_text.parse(read_limited(path, JSON_BYTES), path)
+    return json_text.parse(read_limited(path, most), path)
 
 
 def read_limited(path, most):

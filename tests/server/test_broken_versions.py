@@ -24,28 +24,29 @@ def test_broken_newest_versions_hide_no_sound_one(model_dir, tmp_path):
     (folder / "34").symlink_to("34")
     # Each of these would be served, and all requests to the gallery would fail.
     bad = [{"threshold": {"cosine": value}} for value in (float("nan"), "0.4", 10**30)]
-    for version, content in enumerate([*bad, {"origins": ["x"] * 10**5}], 35):
+    # Each request for the metadata, or loading it, would stop all others.
+    bad += [{"origins": ["x"] * 10**5}, {"other": "x" * 2**22}]
+    for version, content in enumerate(bad, 35):
         shutil.copytree(folder / "1", folder / str(version))
         card = folder / str(version) / "assets.extra" / "model_card.json"
         card.write_text(json.dumps(content))
     # A copy that is not complete would count as another model each time.
-    shutil.copytree(folder / "1", folder / "39", ignore=lambda *_: ["assets.extra"])
+    shutil.copytree(folder / "1", folder / "40", ignore=lambda *_: ["assets.extra"])
     # Without a fingerprint, galleries of any model would be used.
-    card = folder / "1" / "assets.extra" / "model_card.json"
-    card.write_text(json.dumps({"fingerprint": ""}))
+    (folder / "1/assets.extra/model_card.json").write_text('{"fingerprint": ""}')
     with served(folder) as server:
         # A page that rebinds its name would learn the names of folders.
         rebound = ask(server, "GET", "/healthz", headers={"Host": "evil.com"})[1]
         assert rebound == {"status": "serving"}
         status, answer, _ = ask(server, "GET", "/healthz")
         assert (status, answer["status"]) == (200, "serving")
-        assert sorted(map(int, answer["failed"])) == [*range(9, 40)]
+        assert sorted(map(int, answer["failed"])) == [*range(9, 41)]
         assert ask(server, "GET", "/v1/models/face")[0] == 200
         asked = {"base64_string": [b64(picture(0))]}
         assert ask(server, "POST", PLSC, asked)[1]["model"]
         metrics = ask(server, "GET", "/metrics")[1]
         assert "plsc_tf_model_version 1.0" in metrics
-        assert 'plsc_tf_model_loads_total{result="failed"} 31.0' in metrics
+        assert 'plsc_tf_model_loads_total{result="failed"} 32.0' in metrics
 
 
 def test_a_broken_version_is_tried_again_later(model_dir, tmp_path, monkeypatch):
