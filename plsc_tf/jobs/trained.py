@@ -131,8 +131,8 @@ def open_checkpoint(
     path = find(settings)
     content = manifest.read(path)
     stored = content["state"]
-    run = run_settings(path, stored.get("flags", {}), settings, parts)
-    values, known = settings.as_dict(), stored.get("flags", {}).keys()
+    known, values = stored.get("flags", {}), settings.as_dict()
+    run = run_settings(f"{path}/{manifest.NAME}: state.flags", known, settings, parts)
     flags = {name: value for name, value in run.as_dict().items() if name in known}
     network = {name: flags[name] for name in OF_THE_NETWORK if name in known}
     network["num_classes"] = stored["num_classes"]
@@ -153,12 +153,12 @@ def code_in(values: dict) -> list[str]:
 
 
 def run_settings(
-    path: str, flags: dict, settings: Settings, parts: Parts = NONE
+    place: str, flags: dict, settings: Settings, parts: Parts = NONE
 ) -> Settings:
     """Returns the settings of stored options, unless they choose code to run.
 
     Args:
-        path: where they are stored, for messages.
+        place: where they are stored, for messages.
         flags: {option: value}.
         settings: the requested `Settings`, which may name the same code.
         parts: the `Parts` given in Python.
@@ -166,15 +166,13 @@ def run_settings(
     Raises:
         ValueError: see `open_checkpoint`.
     """
-    place = f"{path}/{manifest.NAME}: state.flags"
-    place = f"{path}: options" if path.endswith(".json") else place
     with prefix_errors(place):
         run = Settings.from_stored(flags)
     values, named = run.as_dict(), settings.as_dict()
     for name in code_in(values):
         given = name == "model_name" and parts.backbone is not None
-        rule = f"{path} was made with code of its own, {name}={values[name]}. If you "
-        rule += "trust it, pass it: --flagfile of the run, or load_model(backbone=...)"
+        rule = f"{place} names code of its own, {name}={values[name]}. If you trust "
+        rule += "it, pass it: --flagfile of the run, or load_model(backbone=...)"
         require(values[name] == named[name] or given, rule)
     return run
 

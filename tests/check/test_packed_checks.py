@@ -94,6 +94,8 @@ def test_an_index_that_names_other_records_or_labels(tmp_path):
         np.save(tmp_path / "a.index.npy", [row])
         result = counts(run(tmp_path, "base64_text", num_classes=1))
         assert result == {"single_picture_classes": 1, **found}
+    (tmp_path / "a").write_bytes(base64.b64encode(PICTURES[0]) + b"\t0\nAAAA\n")
+    assert "wrong_index" in counts(run(tmp_path, "base64_text", num_classes=1))
     # Not used yet, but a copy may make it newer than the file.
     os.utime(tmp_path / "a.index.npy", (1, 1))
     assert run(tmp_path, "base64_text").report["sound"] is False

@@ -48,10 +48,9 @@ def test_slots_among_other_variables_are_left_out_on_request(tmp_path, name):
 def test_rows_that_cancel_each_other_are_no_class_and_nothing_is_left(tmp_path):
     opposite = np.concatenate([WEIGHT[:6], -WEIGHT[:1]])
     old = save(tmp_path / "old", array=make_rows(3, opposite))
-    changes = Edit(LabelsMap(7, merged=[[0, 6]]))
     # Found only when rows are written.
     with pytest.raises(ValueError, match="0, 6 cannot be merged: their rows point"):
-        editing.edit(old, str(tmp_path / "new"), changes)
+        editing.edit(old, str(tmp_path / "new"), Edit(LabelsMap(7, merged=[[0, 6]])))
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 

@@ -140,7 +140,8 @@ def test_status_and_metadata(server, channel, stub):
     assert status == 200
     spec = {"name": "face", "signature_name": "", "version": "1"}
     assert answer["model_spec"] == spec
-    assert answer["permitted_use"] == "unknown" and answer["origins"] == "faces"
+    # Longer ones would make each of these requests stop all others.
+    assert answer["permitted_use"] == "unknown" and len(answer["origins"]) == 9999
     signatures = answer["metadata"]["signature_def"]["signature_def"]
     default = signatures["serving_default"]
     assert default["inputs"]["bytes"]["dtype"] == "DT_STRING"

@@ -1,7 +1,6 @@
 """Lists all images of a data set in order, continuing after faulty ones."""
 
 import array
-import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator
@@ -239,9 +238,8 @@ class PackedImages(Listing):
             except ValueError as error:
                 # The rest of the file cannot be read without the record boundaries.
                 findings.add("damaged_record", file, str(error))
-            with contextlib.suppress(ValueError):  # of a damaged file
-                if packed.has_wrong_index(file, *form.find, labels):
-                    findings.add("wrong_index", file)
+            if packed.has_wrong_index(file, *form.find, labels):
+                findings.add("wrong_index", file)
 
 
 class RecordioImages(Listing):

@@ -1,5 +1,6 @@
 """Random access to records that are stored one after another in files."""
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -250,18 +251,23 @@ def _located(path, find, columns):
 
 
 def has_wrong_index(path: str, find: Callable, columns: int, labels: Sequence) -> bool:
-    """Returns whether a file has an index that differs from the file.
+    """Returns whether a file has an index that differs from it, or that of a bad file.
+
+    Training would follow it.
 
     Args:
         path, find, columns: as for `find_packed`.
         labels: those of the records, in order; None where they cannot be read.
     """
-    index = read_index(path, old=True)  # a copy may make it look newer
-    if index is None:
-        return False
-    pairs = zip(labels, index[2].tolist(), strict=False)
-    same = all(label in (None, listed) for label, listed in pairs)
-    return not (same and np.array_equal(index[:columns], _located(path, find, columns)))
+    with contextlib.suppress(ValueError):
+        index = read_index(path, old=True)  # a copy may make it look newer
+        if index is None:
+            return False
+        pairs = zip(labels, index[2].tolist(), strict=False)
+        same = all(label in (None, listed) for label, listed in pairs)
+        found = _located(path, find, columns)
+        return not (same and np.array_equal(index[:columns], found))
+    return True
 
 
 def read_index(path: str, old: bool = False) -> tuple[np.ndarray, ...] | None:

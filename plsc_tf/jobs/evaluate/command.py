@@ -365,9 +365,8 @@ def _read(paths, folder, row):
     """
     place, inside = (os.path.realpath(files.canonical(x)) for x in (paths[row], folder))
     is_inside = place.startswith(os.path.join(inside, ""))
-    # Names on other stores look like relative ones.
-    if not is_inside or files.is_local(paths[row]) != files.is_local(folder):
-        return None
     with contextlib.suppress(*NO_FILE, ValueError):
-        return read_image(paths[row])
+        # Names on other stores look like relative ones.
+        if is_inside and files.is_local(paths[row]) == files.is_local(folder):
+            return read_image(paths[row])
     return None

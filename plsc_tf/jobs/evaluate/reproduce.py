@@ -44,7 +44,8 @@ def reproduce(settings: Settings) -> list[tuple] | None:
     values = {name: stored[name] for name in names if stored.get(name) is not None}
     if checkpoint := card["model"].get("checkpoint"):
         values |= dict.fromkeys(("checkpoint_dir", "model_save_dir"), checkpoint)
-    trained.run_settings(path, values, settings)  # a file cannot choose code to run
+    # A file cannot choose code to run.
+    trained.run_settings(f"{path}: options", values, settings)
     export = values.get("saved_model", "")
     known = export in ("", own["saved_model"]) or export.endswith(".onnx")
     rule = f"{path} names an export, which is a program, {export}"

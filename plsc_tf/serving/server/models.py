@@ -34,6 +34,8 @@ _INIT_SIGNATURE = "__saved_model_init_op"
 # The headers of more images, or with more bytes together, are read outside the event
 # loop: each may take 70 microseconds.
 _FEW, _LARGE = 4, 1 << 16
+# What a model card states for the metadata.
+_STATED = ("permitted_use", "origins")
 # Height and width of the warm-up image.
 _SIDE = 112
 # Seconds before a version that could not be loaded is tried again, and how much longer
@@ -78,14 +80,15 @@ class LoadedModel:
         self._embeds = next(name for name in both if name in self.signature_defs)
         outputs = self.signature_defs[DEFAULT_SIGNATURE].outputs
         self.embedding_size = outputs["embedding"].tensor_shape.dim[-1].size
-        self.origins = {k: card[k] for k in ("permitted_use", "origins") if k in card}
+        # Long or nested ones would make requests for the metadata wait.
+        self.origins = {k: str(card[k])[:9999] for k in _STATED if k in card}
         # Without a fingerprint, it counts as another model each time it is loaded.
         self.fingerprint = str(card.get("fingerprint") or os.urandom(8).hex())
         threshold = card.get("threshold") or {}
         threshold.pop("calibration", None)  # it may be long
         # Otherwise, requests would fail or wait, not only this version.
         check_threshold(threshold)
-        told = rest.write_json([threshold, self.fingerprint, self.origins])
+        told = rest.write_json([threshold, self.fingerprint])
         require(len(told) < _LARGE, "The facts in model_card.json are too long")
         self.threshold = threshold if threshold.get("cosine") is not None else None
         self._warm_up(sizes_up_to(options.max_batch_images))
