@@ -153,8 +153,7 @@ def gfile_root(tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def data_dir():
     """Folder with unpacked real image sets, from PLSC_TF_TEST_DATA."""
-    folder = os.environ.get("PLSC_TF_TEST_DATA", "")
-    if not folder:
+    if not (folder := os.environ.get("PLSC_TF_TEST_DATA", "")):
         pytest.skip("PLSC_TF_TEST_DATA is not set: no real images to test on")
     return pathlib.Path(folder)
 

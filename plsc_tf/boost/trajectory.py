@@ -184,8 +184,7 @@ def _of_rows(rows, low, high):
 
 def _class_rows(path, content, piece):
     """Returns the manifest's entry of class weights; refuses another model's."""
-    array = content["arrays"].get(piece.rows)
-    if array is None:
+    if (array := content["arrays"].get(piece.rows)) is None:
         _refuse(path, "no class weights, which dim_reduce_scope=all needs")
     if tuple(array["shape"]) != piece.shape:
         own = list(piece.shape)

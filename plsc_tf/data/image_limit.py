@@ -209,7 +209,7 @@ def _gif(data):
     width, height, flags = struct.unpack_from("<HHB", data, 6)
     position, pixels = 13 + _color_bytes(flags), 0
     # Going through many blocks, each of a byte, would take seconds.
-    steps = iter(range(1000 + len(data) // _MEAN_BLOCK))
+    steps = iter(range(200 + len(data) // _MEAN_BLOCK))
     while data[position] != 0x3B:
         next(steps)
         if data[position] == 0x21:

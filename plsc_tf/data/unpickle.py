@@ -112,8 +112,7 @@ class _PlainUnpickler(pickle._Unpickler):
 
     def find_class(self, module, name):
         """Returns the object for an allowed name, without importing anything."""
-        found = self._names.get((module, name))
-        if found is None:
+        if (found := self._names.get((module, name))) is None:
             self.refused = f"{module}.{name}"
             raise pickle.UnpicklingError(self.refused)
         return found

@@ -136,6 +136,7 @@ def _export(settings, model, checkpoint, pairs, card=None):
         normalize=options.export_normalized,
         model_card={
             "model_name": settings.model.model_name,
+            "model_options": settings.model.model_options,
             "dataset_name": settings.dataset.dataset_name,
             "checkpoint": checkpoint,
             "preprocessing": frame.name,

@@ -51,8 +51,10 @@ def read_statement(place: str, options: Any = None) -> dict[str, str]:
     content, path = b"", NAME
     if place and files.exists(place):
         folder = place if files.is_dir(place) else files.parent(place)
-        inside = files.join(zips.address(place), NAME)
-        path = inside if files.exists(inside) else files.join(folder, NAME)
+        path = files.join(folder, NAME)
+        # The user's own file counts more than one of whoever made the archive.
+        if not files.exists(path):
+            path = files.join(zips.address(place), NAME)
         content = files.read_limited(path, _MOST_BYTES) if files.exists(path) else b""
     with prefix_errors(f"{path} must be a TOML file", RecursionError):
         stated = tomllib.loads(content.decode())

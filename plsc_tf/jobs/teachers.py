@@ -31,8 +31,7 @@ def load_distillation(options, trained):
         ImportError: a package to read an ONNX file is missing.
         ValueError: the teacher does not exist, or its network is unknown.
     """
-    path = options.teacher
-    if not path:
+    if not (path := options.teacher):
         return None
     files.prepare(path)
     folder = files.is_dir(path)

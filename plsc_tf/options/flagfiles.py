@@ -66,8 +66,7 @@ def read_flagfile(path, read=None):
     # `splitlines` also splits at characters within what others show as a line.
     for number, line in enumerate(_read_text(path).split("\n"), start=1):
         origin = f"{path}:{number}"
-        assignment = _read_line(line.strip(), origin)
-        if assignment is None:
+        if (assignment := _read_line(line.strip(), origin)) is None:
             continue
         if assignment.name != "flagfile":
             yield assignment

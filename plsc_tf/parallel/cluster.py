@@ -109,8 +109,7 @@ def _find_workers(options, environ):
 
 def _secret(options, environ):
     """Returns the workers' secret, or b"" if there is none."""
-    path = options.cluster_secret_file
-    if not path:
+    if not (path := options.cluster_secret_file):
         return environ.get(SECRET, "").encode()
     if not os.path.exists(path):
         _create_secret(path)

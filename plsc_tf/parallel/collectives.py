@@ -155,8 +155,7 @@ def _launcher():
 
 def _all_gather(value):
     shape = [num_replicas() * value.shape[0], *value.shape[1:]]
-    launcher = _launcher()
-    if launcher is not None:
+    if (launcher := _launcher()) is not None:
         gathered = private_apis.launch_all_gather(launcher, value)
     else:
         # With one replica per worker, TensorFlow cannot determine the device of a raw

@@ -206,19 +206,19 @@ def _write(export_dir, signatures, card, extras):
 
 def _fingerprint(signatures, card):
     """Returns a digest of what embeddings depend on; it is the same in every export."""
-    names, variables = ["image_size", "normalize"], signatures.module.read_variables
-    parts = [np.ascontiguousarray(v.numpy()) for v in variables]
+    names, nodes = ["image_size", "normalize"], []
     if card["preprocessing"] == "custom" or "model_name" not in card:
         # Nothing names what is computed.
         function = signatures.functions["serving_default"].get_concrete_function()
         graph = function.graph.as_graph_def()
         nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
-        parts += [f"{node.op} {_attributes(node)}".encode() for node in nodes]
     else:
-        names += ["model_name", "preprocessing"]
-    digest = hashlib.sha256(repr([card[name] for name in names]).encode())
-    # Their order differs from process to process.
-    digest.update(b"".join(sorted(hashlib.sha256(part).digest() for part in parts)))
+        names += ["model_name", "model_options", "preprocessing"]
+    # The order of nodes differs from process to process.
+    texts = sorted(f"{node.op} {_attributes(node)}" for node in nodes)
+    digest = hashlib.sha256(repr([*map(card.get, names), *texts]).encode())
+    for variable in signatures.module.read_variables:
+        digest.update(np.ascontiguousarray(variable.numpy()))
     return digest.hexdigest()
 
 

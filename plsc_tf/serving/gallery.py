@@ -78,8 +78,7 @@ class Gallery(contextlib.AbstractContextManager):
         self._lock = threading.RLock()
         lock_path = os.path.join(self._folder, "lock")
         path, used = os.path.join(self._folder, "gallery.db"), os.path.exists(lock_path)
-        problem = gallery_database.foreign_file(self._folder)
-        if problem:
+        if problem := gallery_database.foreign_file(self._folder):
             raise self._error(f"{problem}. {_RESTORE}")
         with contextlib.ExitStack() as stack:
             os.close(os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -269,8 +268,7 @@ class Gallery(contextlib.AbstractContextManager):
         """
         with self._lock:
             self._require_unchanged()
-            person = self._person(name)
-            if person is None:
+            if (person := self._person(name)) is None:
                 return 0
             faces = self._faces(person)
             with self._transaction():

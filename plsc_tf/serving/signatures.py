@@ -114,7 +114,9 @@ class Signatures:
         self.module = tf.Module()
         # Track only the variables: saving the network itself would also write its head
         # and optimizer.
-        self.module.read_variables = list(self._raw.variables)
+        order = [id(handle) for handle in self._raw.captured_inputs]
+        read = sorted(self._raw.variables, key=lambda x: order.index(id(x.handle)))
+        self.module.read_variables = read
         if normalize:
             # int8 files cannot divide precisely by the norm, so they are converted from
             # this function.

@@ -80,8 +80,7 @@ def stat(path, retry=RETRY):
         FileNotFoundError: the path does not exist.
         StorageError: the store did not answer.
     """
-    status = _stat(path, retry)
-    if status is None:
+    if (status := _stat(path, retry)) is None:
         raise _os_error(errno.ENOENT, path)
     return status
 
@@ -181,8 +180,7 @@ def open_read(
     reader = open_random(path, retry)
     try:
         while start < stop:
-            chunk = reader.read(start, min(chunk_bytes, stop - start))
-            if not chunk:
+            if not (chunk := reader.read(start, min(chunk_bytes, stop - start))):
                 raise OSError(f"{path} ends at byte {start}; expected {stop}.")
             start += len(chunk)
             yield chunk

@@ -58,8 +58,7 @@ def upload_end(storage, skip=()):
         OSError: as for `transfer.upload`. The run's folder is unchanged, and running
             the same command again uploads the missing files.
     """
-    target = remote_dir(storage, "fs_dir_for_save")
-    if not target:
+    if not (target := remote_dir(storage, "fs_dir_for_save")):
         return 0
     return transfer.upload(
         storage.model_save_dir, target, replace_unlisted=True, skip=skip

@@ -69,11 +69,14 @@ def without_links(path, flags):
     Others may write links to the folder, or it may be unpacked from an archive. A FIFO
     raises an error: without O_NONBLOCK, opening it waits for a reader.
     """
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    safe = flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, safe, 0o666)
     if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)
         rule = f"{path} has other names (hard links), under which it would change too"
         require(False, rule, "Replace it by a copy", raises=io.UnsupportedOperation)
+    if flags & os.O_TRUNC:
+        os.ftruncate(descriptor, 0)
     return descriptor
 
 

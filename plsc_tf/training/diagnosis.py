@@ -127,8 +127,7 @@ def first_nonfinite(model: Classifier, batch: Any) -> Finding | None:
             # With two labels per example, the head's tensors have two rows per example,
             # so `_finding` takes row numbers modulo the size.
             first = (replica * model.accumulation_steps + part) * size
-            finding = _finding(about, of_replica, first, size)
-            if finding is not None:
+            if (finding := _finding(about, of_replica, first, size)) is not None:
                 return (layer and _in_weights(layer)) or finding
     return None
 
@@ -146,8 +145,7 @@ def first_nonfinite_class(model: Classifier) -> Finding | None:
     for name, array in model.head.arrays().items():
         for low in range(0, array.shape[0], BLOCK_ROWS):
             rows = array.read(low, min(low + BLOCK_ROWS, array.shape[0]))
-            finding = _examine("class weight", name, rows, low)
-            if finding is not None:
+            if (finding := _examine("class weight", name, rows, low)) is not None:
                 return dataclasses.replace(finding, shape=tuple(array.shape))
     return None
 

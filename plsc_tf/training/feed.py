@@ -179,8 +179,7 @@ def padded_batches(
 
 def _next(model, batches, size, part=None, first=False):
     """Returns the next batch, checked and padded by `batching.pad`; None at the end."""
-    element = next(batches, None)
-    if element is None:
+    if (element := next(batches, None)) is None:
         return None
     images, labels, *weights = element
     if part is None:

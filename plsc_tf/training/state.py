@@ -297,8 +297,7 @@ def stacked_statistics(model: Classifier) -> list[tuple[keras.Variable, np.ndarr
 
     All workers must call it.
     """
-    differing = statistics(model)
-    if not differing:
+    if not (differing := statistics(model)):
         return []
     rows = zip(*[copies(model, variable) for variable in differing], strict=True)
     # Gather them in one message, because latency dominates the transfer time.

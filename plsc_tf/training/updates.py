@@ -257,8 +257,7 @@ class Updater:
         Returns:
             (bool scalar, whether to apply the update; the gradients; the factors).
         """
-        found = list(gradients.values())
-        if found:
+        if found := list(gradients.values()):
             checks = [tf.reduce_all(tf.math.is_finite(g)) for g in found]
             allowed &= tf.reduce_all(tf.stack(checks))
         if scale is not None:

@@ -42,8 +42,7 @@ class DatasetBatches:
         self._dataset = dataset.with_options(options)
         self.batch_size = spec[0].shape[0]
         if self.batch_size is None:
-            first = next(iter(dataset), None)
-            if first is None:
+            if (first := next(iter(dataset), None)) is None:
                 raise ValueError("The data set is empty: it yields no batch.")
             self.batch_size = int(first[0].shape[0])
         size = int(dataset.cardinality())

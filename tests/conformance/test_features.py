@@ -19,8 +19,7 @@ GROUPS = {"D": 15, "M": 6, "H": 11, "T": 16, "C": 6, "E": 8, "L": 4, "S": 5}
 def rows():
     """Yields (id, feature, [what shows it]) of the page's tables."""
     for line in PAGE.read_text().splitlines():
-        found = re.fullmatch(r"\| ([A-Z]\d+) \| (.+) \| (.+) \|", line)
-        if found:
+        if found := re.fullmatch(r"\| ([A-Z]\d+) \| (.+) \| (.+) \|", line):
             name, feature, shown = found.groups()
             yield name, feature, re.findall(r"`([^`]+)`", shown)
 

@@ -27,8 +27,7 @@ def attempt(*arguments, steps):
         *arguments: of `convert`.
         steps: it kills itself before its n-th flush, renaming or removal.
     """
-    child = os.fork()
-    if not child:
+    if not (child := os.fork()):
         try:
             die_before(steps)
             convert(*arguments)

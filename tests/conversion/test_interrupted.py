@@ -74,8 +74,7 @@ def test_killed_before_each_of_its_last_steps(tmp_path, layout, shuffle):
     expected = drawn.digests(tmp_path / "undisturbed")
     for steps in range(0, 200, 11):
         arguments = layout, paths, tmp_path / f"out-{steps}", shuffle
-        was_killed = killed.attempt(*arguments, steps=steps)
-        if was_killed:
+        if was_killed := killed.attempt(*arguments, steps=steps):
             killed.attempt(*arguments, steps=3)  # again, as soon as it goes on
         killed.convert(*arguments)
         assert drawn.digests(tmp_path / f"out-{steps}") == expected

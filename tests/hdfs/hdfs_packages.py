@@ -71,8 +71,7 @@ def prepare():
 def find_java():
     """The home of a JDK that Hadoop 2.7 runs on: 17 was tried, 24 and later fail."""
     homes = [os.environ.get("JAVA_HOME", ""), *glob.glob("/usr/lib/jvm/*17*")]
-    program = shutil.which("java")
-    if program:
+    if program := shutil.which("java"):
         homes.append(str(pathlib.Path(program).resolve().parents[1]))
     for home in map(pathlib.Path, filter(None, homes)):
         release = home / "release"

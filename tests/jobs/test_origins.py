@@ -146,6 +146,9 @@ def test_a_conversion_passes_on_what_is_stated(tmp_path):
         assert found == {"license": "CC0-1.0", "source": 'Zoë’s "camera"'}
     archive = shutil.make_archive(str(tmp_path / "zip"), "zip", tmp_path / "photos")
     assert origins.read_statement(archive) == found
+    # Whoever made the archive could otherwise choose the license.
+    (tmp_path / "DATASET.toml").write_text('license = "research only"')
+    assert origins.read_statement(archive) == {"license": "research only"}
 
 
 def test_a_file_to_import_must_have_the_stated_checksum(tmp_path):

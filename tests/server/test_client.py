@@ -200,8 +200,7 @@ def test_after_a_fork_each_process_gets_its_own_answers():
 
     with listening(size_of) as (address, _), Client(address) as client:
         assert all_right(1)
-        child = os.fork()
-        if not child:
+        if not (child := os.fork()):
             with contextlib.suppress(BaseException):
                 os._exit(not all_right(2))
             os._exit(2)

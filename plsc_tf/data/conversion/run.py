@@ -100,8 +100,7 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
     fingerprint = _fingerprint(source, plan)
     parent, name = os.path.split(os.path.abspath(plan.output_dir))
     folder = os.path.join(parent, f".{name}.converting")
-    earlier = shards.finished(plan.output_dir, fingerprint)
-    if earlier is not None:
+    if (earlier := shards.finished(plan.output_dir, fingerprint)) is not None:
         # Remove what a process left behind that was killed after publishing.
         shutil.rmtree(folder, ignore_errors=True)
         return earlier, True

@@ -87,8 +87,7 @@ def listed_files(
     tried = [file_list] if file_list else []
     if "://" not in file_list:
         tried.insert(0, paths.join(folder, file_list or _FILE_LIST))
-    place = next(filter(files.exists, tried), None)
-    if place is None:
+    if (place := next(filter(files.exists, tried), None)) is None:
         raise FileNotFoundError(
             "Expected PLSC's list of base64 part files, one name on each line. There "
             f"is no {' or '.join(tried)}. {paths.names_in(folder)}"

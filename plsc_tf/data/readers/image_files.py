@@ -100,8 +100,7 @@ def lines(list_path: str) -> Iterator[tuple]:
     Memory is bounded by the longest line that `paths.read_lines` accepts.
     """
     for number, line in paths.read_lines(list_path):
-        fields = line.rsplit(None, 1)
-        if not fields:
+        if not (fields := line.rsplit(None, 1)):
             continue
         # The operating system would end a path at a null byte.
         has_path = len(fields) == 2 and b"\0" not in fields[0]

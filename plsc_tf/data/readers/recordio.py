@@ -148,8 +148,7 @@ class ImageFinder:
         """Yields the records listed in the .idx."""
         total = damaged = 0
         for number, line in paths.read_lines(self._idx, longest=80):
-            fields = line.split()
-            if not fields:
+            if not (fields := line.split()):
                 continue
             place, advice = f"{self._idx}, line {number}", "Remove it, or copy it again"
             valid = all(field.isdigit() and len(field) <= 18 for field in fields)

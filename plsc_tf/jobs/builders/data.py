@@ -260,8 +260,7 @@ def _changed(base, given):
     fields = {name: v for name, v in options.items() if name in names and v is not None}
     if given.random_flip is not None:
         fields["flip"] = 0.5 if given.random_flip else 0.0
-    crop = given.random_resized_crop
-    if crop is not None:
+    if (crop := given.random_resized_crop) is not None:
         fields["crop_scale"] = (crop, 1.0) if crop < 1 else None
     if "color_jitter" in fields:
         # `color_jitter` replaces the preprocessing's own color factors.

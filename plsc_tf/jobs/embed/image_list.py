@@ -96,8 +96,7 @@ def _read(path, split):
     """
     entries = {}
     for number, line in paths.read_lines(path):
-        text = os.fsdecode(line).strip()
-        if not text:
+        if not (text := os.fsdecode(line).strip()):
             continue
         name, values = split(text)
         place = f"{path}, line {number}"

@@ -208,8 +208,7 @@ class Supervisor:
         """
         with self._signals_taken():
             for attempt in itertools.count(1):
-                failed = first_failure(self._attempt(attempt))
-                if failed is None:
+                if (failed := first_failure(self._attempt(attempt))) is None:
                     break
                 self._report(failed)
                 # The same options would fail again.
@@ -300,8 +299,7 @@ class Supervisor:
         if self._screen.shows_only(failed.index):
             return
         log = self._logs[failed.index]
-        lines = log.last_lines(_SHOWN_LINES)
-        if lines:
+        if lines := log.last_lines(_SHOWN_LINES):
             where = f" ({log.path})" if log.path else ""
             sys.stderr.write(f"Its last lines{where}:\n")
         for line in lines:

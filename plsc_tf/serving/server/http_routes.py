@@ -17,6 +17,7 @@ from plsc_tf.serving.gallery import LONGEST_NAME, Gallery
 from plsc_tf.serving.server import audit, rest
 from plsc_tf.serving.server.access import handler_facts
 from plsc_tf.serving.server.errors import RequestError, invalid
+from plsc_tf.serving.server.turns import Turns
 
 PLSC_PATH = "/FaceClassifyService/inference"
 # At most 18 digits, because versions are 64-bit integers.
@@ -38,7 +39,7 @@ class Routes:
     """
 
     def __init__(self, app):
-        self._app, self._models = app, app.models
+        self._app, self._models, self._turns = app, app.models, Turns()
 
     def add_to(self, web_app: web.Application) -> None:
         """Adds the routes to an aiohttp application."""
@@ -108,11 +109,9 @@ class Routes:
 
     async def tensorflow(self, request: web.Request) -> web.Response:
         """Handles TF Serving's REST interface."""
-        match = _PREDICT.fullmatch(request.path)
-        if request.method == "POST" and match:
+        if request.method == "POST" and (match := _PREDICT.fullmatch(request.path)):
             return await self._predict(request, match)
-        match = _STATUS.fullmatch(request.path)
-        if request.method == "GET" and match:
+        if request.method == "GET" and (match := _STATUS.fullmatch(request.path)):
             write = rest.metadata_json if match["metadata"] else rest.status_json
             return answer(write(self._models, *_which(match)))
         raise invalid(f"Malformed request: {request.method} {request.path}"[:200])
@@ -136,8 +135,9 @@ class Routes:
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Answers with the metrics in Prometheus's text format."""
-        headers = {"Content-Type": CONTENT_TYPE_LATEST}
-        return web.Response(body=self._app.metrics.text(), headers=headers)
+        # It takes a millisecond; a key may send hundreds of requests at once.
+        text = await self._turns.call(self._app.metrics.text)
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 def answer(body: bytes, status: int = 200) -> web.Response:
@@ -235,8 +235,7 @@ class GalleryRoutes:
     async def remove(self, request: web.Request) -> web.Response:
         """Removes a person: {"name"} -> {"name", "faces": number of removed faces}."""
         name = _name(await self._app.bodies.read(request, rest.read_json))
-        faces = await self._change(request, self._gallery.remove, name)
-        if not faces:
+        if not (faces := await self._change(request, self._gallery.remove, name)):
             raise RequestError("NOT_FOUND", f"The gallery does not contain {name!r}.")
         return _json(name=name, faces=faces)
 
