@@ -89,7 +89,8 @@ class LoadedModel:
         # Otherwise, requests would fail or wait, not only this version.
         check_threshold(threshold)
         told = rest.write_json([threshold, self.fingerprint])
-        require(len(told) < _LARGE, "The facts in model_card.json are too long")
+        fits = len(told) < _LARGE and self.fingerprint.isascii()
+        require(fits, "The facts in model_card.json are too long, or not ASCII")
         self.threshold = threshold if threshold.get("cosine") is not None else None
         self._warm_up(sizes_up_to(options.max_batch_images))
         common = executor, options, metrics
