@@ -77,7 +77,8 @@ class Connection:
         streams = await asyncio.wait_for(asyncio.open_connection(*place), timeout_s)
         connection = cls(*streams, secret, opened=True)
         try:
-            if len({*map(streams[1].get_extra_info, ("sockname", "peername"))}) == 1:
+            names = map(streams[1].get_extra_info, ("sockname", "peername"))
+            if len(set(names)) == 1:
                 # If no process listens, TCP may connect a socket to itself.
                 raise ConnectionRefusedError(errno.ECONNREFUSED, "connection refused")
             await asyncio.wait_for(connection.greet(), timeout_s)
