@@ -79,7 +79,6 @@ def align(settings):
     if not files.exists(report):
         outputs.require_absent(folder, "output_dir")
         outputs.require_absent(f"{folder}.png")
-    outputs.require_own(report)
     outputs.require_own(folder)
     finder = detection.FaceFinder(options.detector, most, points, options.min_face_size)
     with WriterLock("Wait until it ends, or stop it.").acquire(folder):
@@ -99,6 +98,7 @@ def _begin_report(path, facts):
         with open(path, "xb") as file:
             own = facts | {"file": os.fstat(file.fileno()).st_ino}
             file.write(json.dumps(own).encode() + b"\n")
+    outputs.require_own(path)
     entries, own = _read_report(path), facts | {"file": os.stat(path).st_ino}
     rule = f"{path} is of a call with other photographs or options, or a copy"
     advice = "Repeat that call, or choose another output_dir"

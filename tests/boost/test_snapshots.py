@@ -86,9 +86,8 @@ def test_a_large_head_is_left_out_unless_asked(model, pictures, tmp_path, monkey
     train(model, pictures, tmp_path, epochs=1, every_n_steps=4)
     path = str(tmp_path / "step_00000004")
     assert manifest.read(path)["arrays"] == {}
-    whole = trajectory.layout_of(model, "all")
     with pytest.raises(ValueError, match="no class weights, which dim_reduce_scope"):
-        trajectory.Snapshot(path, whole)
+        trajectory.Snapshot(path, trajectory.layout_of(model, "all"))
 
 
 def test_another_trainings_folder_is_refused(model, make_model, pictures, tmp_path):

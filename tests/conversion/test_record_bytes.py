@@ -50,9 +50,15 @@ def test_a_damaged_length_is_named(path, at, value):
 
 def test_damaged_data_is_named_by_the_converter(path):
     drawn.overwrite(path, 40, b"\x00\x01\x02\x03")
-    source = FilesInput(TFRECORD, [path])
     with pytest.raises(ValueError, match=f"{path}, record 0: it is damaged: its check"):
-        list(source.batches(TFRECORD, {}, 1))
+        list(FilesInput(TFRECORD, [path]).batches(TFRECORD, {}, 1))
+
+
+def test_an_example_without_an_image_is_not_converted(path):
+    # Whoever made the file could otherwise get anything into the verified shards.
+    drawn.write_file(path, [(b"a password", 0)])
+    with pytest.raises(ValueError, match="record 0: expected a JPEG, PNG or GIF file"):
+        list(FilesInput(TFRECORD, [path]).batches(TFRECORD, {}, 1))
 
 
 def test_a_length_beyond_the_file_is_not_allocated(tmp_path):

@@ -102,9 +102,8 @@ def test_caching_never_changes_a_picture(batches, list_folder):
 @pytest.mark.parametrize("use_caching", [False, True])
 def test_corrupt_image_is_named_with_its_line(batches, list_folder, use_caching):
     (list_folder / "images/13.png").write_bytes(b"\x89PNG broken")
-    made = batches(use_caching=use_caching)
     with pytest.raises(ValueError, match=r"label.txt, line 14 .*13.png.*Replace it"):
-        list(made)
+        list(batches(use_caching=use_caching))
 
 
 def test_empty_image_and_missing_image_are_named(batches, list_folder):

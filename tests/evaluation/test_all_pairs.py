@@ -121,8 +121,12 @@ def test_counts_that_came_with_a_card_do_not_prove_it(tmp_path, monkeypatch):
     assert evaluate(tmp_path, **given) != honest
     with pytest.raises(ValueError, match="differ: set all pairs .*tar@far"):
         repeat(tmp_path / "card" / "card.json")
+    # Nor do counts in the folder of the new card, which may also come with the old one.
+    (tmp_path / "new").mkdir()
+    (tmp_path / "faces.pairs").rename(tmp_path / "new" / "pairs")
+    with pytest.raises(FileExistsError):
+        repeat(tmp_path / "card" / "card.json", card_dir=str(tmp_path / "new"))
     # Nor may the folder of counts be a link to another one, which would get files.
-    (tmp_path / "faces.pairs").rename(tmp_path / "counts")
     (tmp_path / "faces.pairs").symlink_to(__file__.rpartition("/")[0])
     with pytest.raises(ValueError, match="Links must not lead out of"):
         evaluate(tmp_path, **given)

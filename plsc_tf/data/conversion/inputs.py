@@ -12,7 +12,7 @@ import numpy as np
 from plsc_tf.data.image_limit import MAX_MEGAPIXELS, check_pixels, num_pixels
 from plsc_tf.data.images import encode
 from plsc_tf.data.readers import tfrecord
-from plsc_tf.data.readers.formats import TFRECORD, Format
+from plsc_tf.data.readers.formats import TFRECORD, Format, image_kind
 from plsc_tf.data.readers.python import to_picture
 from plsc_tf.data.source import IndexedSource, Source, label_error
 from plsc_tf.requirements import require
@@ -82,7 +82,7 @@ class _Input:
             yield records, np.array(table, np.int64), place, done
 
     def _check(self, image):
-        # Other bytes are left to the output format.
+        image_kind(image)
         if pixels := num_pixels(image, self.max_megapixels * 1e6):
             check_pixels(pixels, self.max_megapixels)
 

@@ -44,17 +44,21 @@ class Format:
 
 
 def _pack_line(image, label):
-    _kind(image)
+    image_kind(image)
     return base64_text.encode_line(image, label), 4 * ((len(image) + 2) // 3)
 
 
 def _pack_example(image, label):
-    payload = tfrecord.encode_example(image, _kind(image), label)
+    payload = tfrecord.encode_example(image, image_kind(image), label)
     return tfrecord.frame(payload), len(payload)
 
 
-def _kind(image):
-    """Returns an image's format; a list could name a private file of its reader."""
+def image_kind(image: bytes) -> bytes:
+    """Returns an image's format; a list could name a private file of its reader.
+
+    Raises:
+        ValueError: it is not a JPEG, PNG or GIF.
+    """
     kinds = [_BEGINNINGS[begin] for begin in _BEGINNINGS if image.startswith(begin)]
     advice = "`python -m plsc_tf.check` lists all files that are not"
     require(kinds, "expected a JPEG, PNG or GIF file", advice, begins=image[:8])

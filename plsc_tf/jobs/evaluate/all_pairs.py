@@ -51,6 +51,7 @@ def run(scoring) -> tuple[list[SetReport], list[str]]:
     folder = f"{scoring.embeddings.removesuffix('.npy')}.pairs"
     if scoring.reproduce:  # counts that came with a card would agree with it
         folder = files.join(scoring.card_dir, "pairs")
+        outputs.require_absent(folder)
     outputs.require_closed(folder, files.parent(folder))
     files.make_dirs(folder)
     (number, shards), total, missing = map(int, scoring.shard.split("/")), 0, []
