@@ -137,6 +137,6 @@ def parsed(status: int, data: bytearray):
     if len(data) > most or parts > _MOST_PARTS or not data.isascii():
         return None
     try:
-        return json.loads(data)
+        return json.loads(data.decode("ascii"))
     except (ValueError, RecursionError):
         return None
