@@ -193,9 +193,8 @@ def test_a_training_names_an_image_that_is_too_large(list_folder, use_caching):
 
 
 def test_a_stream_is_limited_too():
-    source = from_generator(lambda: iter([(bomb(), 0)]), num_classes=1)
     with pytest.raises(ValueError, match=TOO_LARGE):
-        list(Batches(source, 1))
+        list(Batches(from_generator(lambda: iter([(bomb(), 0)]), num_classes=1), 1))
 
 
 @pytest.mark.parametrize("format", ["tfrecord", "base64"])
@@ -209,9 +208,8 @@ def test_a_conversion_names_an_image_that_is_too_large(list_folder, given, forma
     else:
         (list_folder / "images/13.png").write_bytes(bomb())
         source, place = SourceInput(opened("image_list", list_folder), {}), "line 14 "
-    plan = ConversionPlan(f"{list_folder}/out", format, num_shards=1)
     with pytest.raises(ValueError, match=f"{place}.*{TOO_LARGE}"):
-        convert(source, plan)
+        convert(source, ConversionPlan(f"{list_folder}/out", format, num_shards=1))
 
 
 def test_the_check_and_embed_find_an_image_that_is_too_large(list_folder):

@@ -291,9 +291,8 @@ def test_pairs_of_calfw_and_cplfw(tmp_path):
     [(["a.jpg 1", "b.jpg 1", "c.jpg 1"], 3), (["a.jpg 1", "b.jpg 0"], 1)],
 )
 def test_a_pair_of_two_lines_is_complete_and_agrees(tmp_path, lines, number):
-    path = _calfw(tmp_path / "calfw", lines)
     with pytest.raises(ValueError, match=f"line {number}: expected a pair, "):
-        load_pairs(str(path))
+        load_pairs(str(_calfw(tmp_path / "calfw", lines)))
 
 
 def test_pairs_of_paths(pairs_folder):

@@ -9,7 +9,7 @@ import pytest
 from PIL import ExifTags, Image
 
 import plsc_tf
-from plsc_tf.checkpoints.manifest import DamagedCheckpointError
+from plsc_tf.checkpoints import manifest
 from plsc_tf.data import alignment, figures, images, preprocessing
 from plsc_tf.evaluation import verification
 from plsc_tf.jobs import train, trained as loading
@@ -17,6 +17,7 @@ from plsc_tf.jobs.embed import command as embedding
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.options.settings import Settings
 from tests import detectors, programs
+from tests.checkpoints import small
 from tests.evaluation.saved_embeddings import evaluate, repeat, write_lists
 from tests.jobs import tiny_run
 
@@ -106,7 +107,7 @@ def test_class_rows_that_were_exchanged_are_in_no_card(trained, tmp_path):
     shutil.copytree(trained[0] / "run", folder)
     (rows,) = folder.rglob("weight-*.npy")
     rows.write_bytes(rows.read_bytes()[:-4] + b"\0\0\0\0")
-    with pytest.raises(DamagedCheckpointError, match="does not have the checksum"):
+    with pytest.raises(manifest.DamagedCheckpointError, match="not have the checksum"):
         evaluate_run(folder, card_dir=str(tmp_path / "card"))
 
 
@@ -198,6 +199,19 @@ def test_folders_of_other_names_may_be_other_classes(trained, tmp_path, caplog):
 
 def test_the_card_of_a_trained_model_repeats_its_evaluation(evaluated):
     assert repeat(evaluated[1] / "card.json").startswith("yes, all ")
+
+
+# Otherwise, a stranger's run that names it would be evaluated in its place.
+def test_a_repetition_evaluates_the_checkpoint_that_options_name(evaluated, tmp_path):
+    card = json.loads((evaluated[1] / "card.json").read_text())
+    shutil.copytree(card["model"]["checkpoint"], tmp_path / "run" / "0")
+    content = manifest.read(str(tmp_path / "run" / "0"))
+    content["state"]["flags"]["checkpoint_dir"] = "mine"
+    small.seal(tmp_path / "run" / "0", content)
+    card["model"]["checkpoint"] = str(tmp_path / "run")
+    (tmp_path / "card.json").write_text(json.dumps(card))
+    with pytest.raises(FileNotFoundError, match="mine"):
+        repeat(tmp_path / "card.json", checkpoint_dir="mine")
 
 
 def test_images_by_lists_and_by_templates(trained, model, tmp_path):

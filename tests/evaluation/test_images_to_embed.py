@@ -128,9 +128,8 @@ def test_a_file_that_came_meanwhile_is_kept(tmp_path):
 
 def test_no_names_are_left_where_the_rows_did_not_fit(tmp_path):
     with mounted(tmp_path, "1m") as disk:
-        blocks = [(map(str, range(700)), np.ones((700, 256)))]
         with pytest.raises(OSError, match="No space"):
-            write_to(disk / "a.npy", blocks)
+            write_to(disk / "a.npy", [(map(str, range(700)), np.ones((700, 256)))])
         assert not list(disk.iterdir())
 
 

@@ -40,9 +40,8 @@ def test_in_any_graph_the_most_restrictive_origin_decides(seed):
 
 def test_nothing_known_permits_nothing():
     assert origins.facts([])["permitted_use"] == "unknown"
-    asked = Settings.from_values(require_license="commercial")
     with pytest.raises(ValueError, match="every origin must be known to permit"):
-        origins.checked_facts(asked, [])
+        origins.checked_facts(Settings.from_values(require_license="commercial"), [])
 
 
 @pytest.mark.parametrize(

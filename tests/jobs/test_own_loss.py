@@ -84,6 +84,5 @@ def test_a_run_trains_with_it(tmp_path, sharded, rate):
     ],
 )
 def test_a_wrong_path_is_explained(path, error, words):
-    head = Settings.from_values(loss_type=path).head
     with pytest.raises(error, match=words):
-        heads.make_loss(head)
+        heads.make_loss(Settings.from_values(loss_type=path).head)

@@ -184,9 +184,8 @@ def test_flags_that_agree_with_tf_config_are_fine():
 
 
 def test_flags_that_contradict_tf_config_are_an_error():
-    options = Options(cluster_node_ips=("a:1", "b:2"), node_ip="b")
     with pytest.raises(ValueError, match="of a:1, b:2, c:3.*ips=a:1,b:2, node"):
-        resolve(options, tf_config())
+        resolve(Options(cluster_node_ips=("a:1", "b:2"), node_ip="b"), tf_config())
 
 
 @pytest.mark.parametrize(

@@ -114,9 +114,8 @@ def test_what_cannot_be_served_is_told_at_once(versions, tmp_path, monkeypatch):
         with pytest.raises(error, match=words):
             PLSCServer().with_model(folder).run(gpu, port=0, block=False)
     with tools.served(versions) as server:
-        other = PLSCServer().with_model(versions)
         with pytest.raises(OSError, match=f"port={server['port']}.*Stop the other"):
-            other.run(port=server["port"], block=False)
+            PLSCServer().with_model(versions).run(port=server["port"], block=False)
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     monkeypatch.delitem(sys.modules, "plsc_tf.serving.server.app")
     with pytest.raises(ImportError, match=r"requires aiohttp: .*plsc_tf\[serving\]"):

@@ -101,9 +101,8 @@ def test_what_is_not_finite_of_the_branch_is_named(small_zoo, replicas):
 
 
 def test_a_loss_of_the_branch_that_is_not_finite_is_named(small_zoo):
-    model = model_of(weight=np.inf)
     with pytest.raises(FloatingPointError, match="loss of the auxiliary logits"):
-        model.train_on_batch(IMAGES, LABELS)
+        model_of(weight=np.inf).train_on_batch(IMAGES, LABELS)
 
 
 def planned(folder, **changes):

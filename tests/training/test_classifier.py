@@ -69,9 +69,8 @@ def test_what_is_missing_is_said(make_model, pictures):
     with pytest.raises(ValueError, match="compile"):
         model.train_on_batch(*pictures)
     layers = [keras.Input((None, None, 3)), keras.layers.GlobalMaxPooling2D()]
-    anysize = keras.Sequential(layers)
     with pytest.raises(ValueError, match="fix its images' size"):
-        plsc_tf.Classifier(anysize, plsc_tf.ShardedHead(5))
+        plsc_tf.Classifier(keras.Sequential(layers), plsc_tf.ShardedHead(5))
     two = keras.Model(flat.inputs, [flat.outputs[0]] * 2)
     with pytest.raises(ValueError, match="must return embeddings"):
         plsc_tf.Classifier(two, plsc_tf.ShardedHead(5))

@@ -255,9 +255,8 @@ def test_rollback_without_a_checkpoint_stops(fit):
 
 
 def test_what_cannot_be_reproduced_is_said(any_model, batch, tmp_path):
-    sentinel = Sentinel(tmp_path, "stop")
     with pytest.raises(FloatingPointError, match="when the batch was run again"):
-        sentinel.handle(any_model, batch_of(any_model, *batch))
+        Sentinel(tmp_path, "stop").handle(any_model, batch_of(any_model, *batch))
     report = json.loads((tmp_path / "nonfinite" / "step_00000001.json").read_text())
     assert report["finding"] is None
 

@@ -43,7 +43,7 @@ def reproduce(settings: Settings) -> list[tuple] | None:
     stored, names = card["options"], [one.name for one in select(REPEATED)]
     values = {name: stored[name] for name in names if stored.get(name) is not None}
     if checkpoint := card["model"].get("checkpoint"):
-        values |= dict.fromkeys(("checkpoint_dir", "model_save_dir"), checkpoint)
+        values["checkpoint_dir"] = checkpoint
     # A file cannot choose code to run.
     trained.run_settings(f"{path}: options", values, settings)
     export = values.get("saved_model", "")
@@ -54,7 +54,8 @@ def reproduce(settings: Settings) -> list[tuple] | None:
     rule = f"{path} asks for many draws, which take long"
     many = samples > _MOST_DRAWS and "bootstrap_samples" not in settings.given
     require(not many, rule, f"To do so, set --bootstrap_samples={samples}")
-    values |= {name: own[name] for name in settings.given - {"reproduce"}}
+    # Of a checkpoint and a run that started from it, the run would be evaluated.
+    values |= {x: own[x] for x in settings.given - {"reproduce", "model_save_dir"}}
     with tempfile.TemporaryDirectory() as scratch:
         folder = kept or scratch
         repeated = Settings.from_values(**values | {"card_dir": folder})
@@ -71,7 +72,8 @@ def reproduce(settings: Settings) -> list[tuple] | None:
     ]
     rule = f"{len(changes)} of {len(names)} results in {path} differ"
     require(not changes, f"{rule}: {listed(changes, 10, '; ')}")
-    return [("card", path), ("reproduced", f"yes, all {len(before):,} results")]
+    used = [(name, value) for name, value in again["model"].items() if name in _PLACES]
+    return [("card", path), *used, ("reproduced", f"yes, all {len(before):,} results")]
 
 
 def _measured(card):
