@@ -14,8 +14,7 @@ def mounted(folder, size):
     if os.geteuid() != 0 or not shutil.which("mount"):
         pytest.skip("only root can mount a small tmpfs")
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    done = subprocess.run(mount, capture_output=True, text=True)
-    if done.returncode:
+    if (done := subprocess.run(mount, capture_output=True, text=True)).returncode:
         pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
     try:
         yield folder

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import glob
 import importlib
 import os
 import pkgutil
@@ -118,7 +119,8 @@ def _with_records(request):
     listed = files.exists(paths.join(request.dataset_dir, "label.txt"))
     if not names or listed or any(name.endswith("/") for name in names):
         return request
-    records = files.glob(paths.join(request.dataset_dir, "*.tfrecord*"))
+    folder = glob.escape(request.dataset_dir)
+    records = files.glob(paths.join(folder, "*.tfrecord*"))
     records = [name for name in records if not name.endswith(paths.INDEX_ENDING)]
     chosen = [name for name in records if "train" in os.path.basename(name)] or records
     parts = collections.Counter(m.groups() for m in map(_PART.fullmatch, chosen) if m)
@@ -131,7 +133,7 @@ def _with_records(request):
             f"Training on {len(chosen)} TFRecord files in {folder}, such as {first}. "
             "Set train_files to choose other files."
         )
-    return dataclasses.replace(request, train_files=tuple(chosen))
+    return dataclasses.replace(request, train_files=tuple(map(glob.escape, chosen)))
 
 
 def info(name: str) -> DatasetInfo:
@@ -171,8 +173,9 @@ def load_val(name: str, request: DataRequest, target: str) -> Pairs:
     Args:
         name: name of the data set; see `load`.
         request: request for the data set; its dataset_dir is the folder of targets.
-        target: path of a .bin or .txt file, the base name of one in dataset_dir, or
-            the name of a verification set that the data set defines.
+        target: path of a .bin or .txt file, which counts before all else; the base name
+            of one in dataset_dir; or the name of a verification set that the data set
+            defines.
 
     Raises:
         FileNotFoundError: there is no such set; the message lists the paths tried.
@@ -180,7 +183,7 @@ def load_val(name: str, request: DataRequest, target: str) -> Pairs:
     tried = [target]
     if request.dataset_dir:
         below = paths.join(request.dataset_dir, target)
-        tried = [f"{below}.bin", f"{below}.txt", below, target]
+        tried += [f"{below}.bin", f"{below}.txt", below]
     for path in tried:
         if path.endswith((".bin", ".txt")) and files.exists(path):
             return load_pairs(path)

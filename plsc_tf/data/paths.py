@@ -3,6 +3,7 @@
 import array
 import collections
 import contextlib
+import glob
 import hashlib
 import io
 import os
@@ -249,7 +250,7 @@ def expand(patterns: Iterable[str], folder: str, flag: str = "train_files"):
     for pattern in patterns:
         tried = [pattern]
         if folder and not os.path.isabs(pattern) and "://" not in pattern:
-            tried.insert(0, join(folder, pattern))
+            tried.insert(0, join(glob.escape(folder), pattern))
         for candidate in tried:
             matches = files.glob(candidate)
             if candidate not in matches:  # It is a pattern.

@@ -87,7 +87,8 @@ def align(settings):
         if done < len(names):
             cut = functools.partial(_cut, settings, folder, names, model)
             _write(report, finder.map(cut, paths, done), done, len(names))
-    origins.write_statement(folder, given.images)
+    places = filter(None, (given.images, given.image_dir))
+    origins.write_statement(folder, origins.narrowest(places))
     return _summarize(report, folder, dict(zip(names, paths, strict=True)), most)
 
 

@@ -160,6 +160,11 @@ def place_of(dataset) -> str:
     if dataset.train_files:
         places = paths.expand(dataset.train_files, dataset.dataset_dir)
         places = {files.parent(path) or "." for path in places}
+    return narrowest(places)
+
+
+def narrowest(places: Iterable[str]) -> str:
+    """Returns the place whose statement permits the least; see `read_statement`."""
     return max(places, key=lambda one: USES.index(use_of(read_statement(one))))
 
 

@@ -55,8 +55,7 @@ class Host:
             NotPermittedError: it did not work.
         """
         command = self.command("ip", *words.split())
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
+        if (done := subprocess.run(command, capture_output=True, text=True)).returncode:
             raise NotPermittedError(f"ip {words}: {done.stderr.strip()}")
 
     def join(self, other):
@@ -93,8 +92,7 @@ def two_hosts():
     """
     if not sys.platform.startswith("linux"):
         raise NotPermittedError("network namespaces are Linux's")
-    missing = [t for t in ("ip", "unshare", "nsenter") if shutil.which(t) is None]
-    if missing:
+    if missing := [t for t in ("ip", "unshare", "nsenter") if shutil.which(t) is None]:
         raise NotPermittedError(f"there is no command {', '.join(missing)}")
     with contextlib.ExitStack() as made:
         first = Host("10.77.0.1")

@@ -29,8 +29,7 @@ def fault(shown):
     if shown.startswith("python -m "):
         return _fault_of_command(shlex.split(shown)[2:])
     file, _, name = shown.partition("::")
-    path = ROOT / "tests" / file
-    if not path.is_file():
+    if not (path := ROOT / "tests" / file).is_file():
         return f"there is no tests/{file}"
     names = names_in(path)
     if not names or (name and name not in names):

@@ -75,20 +75,22 @@ def test_fastnns_module_with_a_parse_fn(tmp_path, monkeypatch):
         "    grey = tf.cast(found['grey'], tf.uint8)\n"
         "    return tf.fill([4, 4, 3], grey), found['kind']\n"
     )
-    with tf.io.TFRecordWriter(str(tmp_path / "dots.tfrecord")) as writer:
+    folder = tmp_path / "dots[1]"  # not "dots1", which may be another user's
+    folder.mkdir()
+    with tf.io.TFRecordWriter(str(folder / "dots.tfrecord")) as writer:
         for number in range(3):
             keys = {"grey": 10 * number, "kind": 1 + number}
             writer.write(drawn.example(b"", 0, **keys))
     monkeypatch.syspath_prepend(str(tmp_path))
-    request = DataRequest(str(tmp_path), train_files="dots.*", labels_offset=1)
+    request = DataRequest(str(folder), train_files="dots.*", labels_offset=1)
     source = open_source("my_dots", request)
     found = [(int(record.image[0, 0, 0]), record.label) for record in source.records()]
     assert found == [(0, 0), (10, 1), (20, 2)]
     # A folder of nothing but TFRecords needs no names.
-    assert open_source("my_dots", DataRequest(str(tmp_path))).num_examples == 3
-    (tmp_path / "dots.tfrecord").rename(tmp_path / "dots-00000-of-00002.tfrecord")
+    assert open_source("my_dots", DataRequest(str(folder))).num_examples == 3
+    (folder / "dots.tfrecord").rename(folder / "dots-00000-of-00002.tfrecord")
     with pytest.raises(ValueError, match="All parts .*-of-2': 1"):
-        open_source("my_dots", DataRequest(str(tmp_path)))
+        open_source("my_dots", DataRequest(str(folder)))
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"reads only TFRecord.*train_files=\(\)"):
         open_source("my_dots", DataRequest(str(tmp_path / "empty")))
@@ -132,6 +134,12 @@ def test_load_val_looks_in_the_data_folder(tmp_path, picture):
     request = DataRequest(dataset_dir=str(tmp_path))
     for target in ("lfw", "lfw.bin", str(tmp_path / "lfw.bin")):
         assert load_val("ms1m", request, target).name == "lfw"
+    # A file in a stranger's data set must not take the place of the one that is named.
+    decoy = tmp_path / "b" / str(tmp_path / "lfw.bin")[1:]
+    decoy.parent.mkdir(parents=True)
+    decoy.write_bytes(b"damaged")
+    other = DataRequest(dataset_dir=str(tmp_path / "b"))
+    assert load_val("ms1m", other, str(tmp_path / "lfw.bin")).name == "lfw"
     with pytest.raises(FileNotFoundError, match="agedb_30.bin.*--with_test=false"):
         load_val("ms1m", request, "agedb_30")
 

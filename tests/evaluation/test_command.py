@@ -157,6 +157,8 @@ def test_models_are_compared_on_the_same_sets(saved, caplog):
     evaluate(folder, **options, calibrate="isotonic")
     new = folder / "new" / "card.json"
     assert repeat(new).startswith("yes, all ")
+    with pytest.raises(FileNotFoundError, match="mine"):  # not the card's embeddings
+        repeat(new, checkpoint_dir="mine")
     forged = json.loads(new.read_text())
     forged["data"]["sha256"] = forged["model"]["sha256"]
     forged["model"] |= {"sha256": "of another model", "checkpoint": "runs/5"}

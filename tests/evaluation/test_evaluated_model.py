@@ -85,8 +85,7 @@ def built_once(trained):
     built, build_model = {}, loading.recipe.build_model
 
     def build_once(settings, *args, **options):
-        count = settings.dataset.num_classes
-        if count not in built:
+        if (count := settings.dataset.num_classes) not in built:
             built[count] = build_model(settings, *args, **options)
         return built[count]
 

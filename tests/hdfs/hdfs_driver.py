@@ -75,8 +75,7 @@ class Driver:
 
     def end(self, limit_s=300):
         """Returns the value of the call that was begun, or raises its error."""
-        answer = json.loads(self._answers.get(timeout=limit_s))
-        if "error" in answer:
+        if "error" in (answer := json.loads(self._answers.get(timeout=limit_s))):
             raise RemoteCallError(**answer["error"])
         return answer["value"]
 

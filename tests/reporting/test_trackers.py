@@ -88,8 +88,7 @@ def test_wandb_has_the_resumed_run_as_one(seen):
     for record in first + resumed:
         items = {(*one.nested_key, one.key)[0]: one for one in record.history.item}
         row = {name: json.loads(one.value_json) for name, one in items.items()}
-        row = {name: value for name, value in row.items() if name[:1] != "_"}
-        if row:
+        if row := {name: value for name, value in row.items() if name[:1] != "_"}:
             found.setdefault(row["step"], {}).update(row)
     rows = {row["step"]: row for row in rows_of(seen.folder)}
     assert {step: found[step] | row for step, row in rows.items()} == found

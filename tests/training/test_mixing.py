@@ -43,8 +43,7 @@ def test_cutmix_pastes_a_rectangle_of_the_share_that_it_tells():
         assert not changed[6].any()
         rows = np.flatnonzero(changed[:6].any(axis=(0, 2)))
         columns = np.flatnonzero(changed[:6].any(axis=(0, 1)))
-        area = len(rows) * len(columns)
-        if area:
+        if area := len(rows) * len(columns):
             box = np.s_[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
             expected = IMAGES.copy()
             expected[box] = IMAGES[PARTNERS][box]

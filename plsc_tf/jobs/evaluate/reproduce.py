@@ -13,6 +13,8 @@ from plsc_tf.storage import files
 
 # More draws of a card than users need are made only on request.
 _MOST_DRAWS = 10_000
+# Options that name what is evaluated.
+_MODELS = {"checkpoint_dir", "saved_model", "embeddings"}
 # Facts that may differ in a repetition.
 _PLACES = ("checkpoint", "embeddings", "saved_model", "dataset_dir", "plsc_tf")
 
@@ -44,6 +46,8 @@ def reproduce(settings: Settings) -> list[tuple] | None:
     values = {name: stored[name] for name in names if stored.get(name) is not None}
     if checkpoint := card["model"].get("checkpoint"):
         values["checkpoint_dir"] = checkpoint
+    if settings.given & _MODELS:  # the card may have a model of another kind
+        values = {name: v for name, v in values.items() if name not in _MODELS}
     # A file cannot choose code to run.
     trained.run_settings(f"{path}: options", values, settings)
     export = values.get("saved_model", "")
