@@ -58,6 +58,9 @@ class Routes:
         start = time.perf_counter()
         request.protocol.head_received(request)
         try:
+            # From Python 3.12 on, aiohttp runs all requests that a client has sent in
+            # one step of the event loop, if none has to wait.
+            await asyncio.sleep(0)
             response = self._close(request, await self._handle(request, handler))
         finally:
             request.protocol.answered(request.content.is_eof())
