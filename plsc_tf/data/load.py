@@ -119,8 +119,7 @@ def _with_records(request):
     listed = files.exists(paths.join(request.dataset_dir, "label.txt"))
     if not names or listed or any(name.endswith("/") for name in names):
         return request
-    folder = glob.escape(request.dataset_dir)
-    records = files.glob(paths.join(folder, "*.tfrecord*"))
+    records = files.glob(paths.join(glob.escape(request.dataset_dir), "*.tfrecord*"))
     records = [name for name in records if not name.endswith(paths.INDEX_ENDING)]
     chosen = [name for name in records if "train" in os.path.basename(name)] or records
     parts = collections.Counter(m.groups() for m in map(_PART.fullmatch, chosen) if m)

@@ -52,7 +52,7 @@ def read_statement(place: str, options: Any = None) -> dict[str, str]:
     if place and files.exists(place):
         folder = place if files.is_dir(place) else files.parent(place)
         path = files.join(folder, NAME)
-        # The user's own file counts more than one of whoever made the archive.
+        # The user's own file takes precedence over one that came with the archive.
         if not files.exists(path):
             path = files.join(zips.address(place), NAME)
         content = files.read_limited(path, _MOST_BYTES) if files.exists(path) else b""

@@ -3,6 +3,7 @@
 import numpy as np
 
 from plsc_tf.data import alignment
+from plsc_tf.jobs.embed import command as embedding
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.jobs.evaluate.reproduce import reproduce
 from plsc_tf.options.settings import Settings
@@ -51,6 +52,19 @@ def write_lists(folder, names, ids, scale=7):
 def evaluate(folder, **options):
     options = {"embeddings": str(folder / "faces.npy")} | options
     return dict(command.evaluate(Settings.from_values(**options)))
+
+
+def embed(run_dir, folder, **options):
+    """Embeds a folder's photos with a run's model; returns (embeddings, the table)."""
+    options = {
+        "checkpoint_dir": str(run_dir),
+        "images": str(folder / "photos"),
+        "output": str(folder / "faces.npy"),
+        "num_replicas": 2,
+        "test_batch_size": 2,
+    } | options
+    table = dict(embedding.embed(Settings.from_values(**options)))
+    return np.load(table["embeddings"]), table
 
 
 def repeat(card, **options):

@@ -13,12 +13,11 @@ from plsc_tf.checkpoints import manifest
 from plsc_tf.data import alignment, figures, images, preprocessing
 from plsc_tf.evaluation import verification
 from plsc_tf.jobs import train, trained as loading
-from plsc_tf.jobs.embed import command as embedding
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.options.settings import Settings
 from tests import detectors, programs
 from tests.checkpoints import small
-from tests.evaluation.saved_embeddings import evaluate, repeat, write_lists
+from tests.evaluation.saved_embeddings import embed, evaluate, repeat, write_lists
 from tests.jobs import tiny_run
 
 # inception's frame for 28 x 28 pixels: of 32 x 32 the middle 87.5 %, which is as large.
@@ -113,18 +112,6 @@ def test_class_rows_that_were_exchanged_are_in_no_card(trained, tmp_path):
 def evaluate_run(run_dir, **options):
     options = {"checkpoint_dir": str(run_dir), "num_replicas": 2} | options
     return dict(command.evaluate(Settings.from_values(**options)))
-
-
-def embed(run_dir, folder, **options):
-    options = {
-        "checkpoint_dir": str(run_dir),
-        "images": str(folder / "photos"),
-        "output": str(folder / "faces.npy"),
-        "num_replicas": 2,
-        "test_batch_size": 2,
-    } | options
-    table = dict(embedding.embed(Settings.from_values(**options)))
-    return np.load(table["embeddings"]), table
 
 
 def sums(model, framed):

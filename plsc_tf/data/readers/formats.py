@@ -44,7 +44,6 @@ class Format:
 
 
 def _pack_line(image, label):
-    image_kind(image)
     return base64_text.encode_line(image, label), 4 * ((len(image) + 2) // 3)
 
 
