@@ -45,6 +45,11 @@ class Cluster:
     secret: bytes = dataclasses.field(default=b"", repr=False)
 
     @property
+    def key(self) -> bytes:
+        """What signs messages. Those of a cluster with another chief do not count."""
+        return self.secret + self.addresses[0].encode()
+
+    @property
     def size(self) -> int:
         """The number of workers."""
         return len(self.addresses)

@@ -130,7 +130,7 @@ async def _introduce(cluster, hello, timeout_s):
         OSError, EOFError, ValueError: no chief answered.
         JoinError: the chief refused the hello.
     """
-    connection = await Connection.open(cluster.addresses[0], timeout_s, cluster.secret)
+    connection = await Connection.open(cluster.addresses[0], timeout_s, cluster.key)
     try:
         connection.send(wire.encode(hello))
         answer = await asyncio.wait_for(connection.receive(), timeout_s)
@@ -241,7 +241,7 @@ class ChiefJoin:
 
     async def _greet(self, reader, writer):
         """Checks who connects; other programs cannot delay the workers."""
-        connection = Connection(reader, writer, self._cluster.secret)
+        connection = Connection(reader, writer, self._cluster.key)
         self._unknown.append(connection)
         if len(self._unknown) > MAX_UNKNOWN:
             # A worker needs milliseconds, so the oldest one is not a worker.
@@ -266,7 +266,8 @@ class ChiefJoin:
                 self._refused.add(host)
                 logging.warning(
                     "Refused a connection from %s, which does not know the secret of "
-                    "this cluster. A worker needs the same cluster_secret_file.",
+                    "this cluster. A worker needs the same cluster_secret_file and the "
+                    "same address of Worker 0.",
                     host,
                 )
         # The bytes of another program may raise any error. Canceled when joining ends.

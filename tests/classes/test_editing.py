@@ -83,10 +83,9 @@ def test_rows_are_read_and_handed_on_in_small_pieces(monkeypatch):
         return old[low:high]
 
     removed = np.random.default_rng(1).choice(1000, 900, replace=False)
-    labels = LabelsMap(1000, removed=removed, added=130)
     edited = rows.edited(
         Rows(old.shape, "float32", read),
-        labels,
+        LabelsMap(1000, removed=removed, added=130),
         merge=lambda rows: np.mean(rows, axis=0),
         added=lambda low, high: np.full((high - low, 2), 3.0),
     )

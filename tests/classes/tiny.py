@@ -34,8 +34,7 @@ def settings_of(root, **changes):
 def run_command(*flags):
     """The rows of the command's table."""
     settings = parse([*flags, "--num_replicas=1"], GROUPS)
-    run = edit.edit if settings.classes.edit_dir else noise.report
-    return dict(run(settings))
+    return dict((edit.edit if settings.classes.edit_dir else noise.report)(settings))
 
 
 def rows_of(path, name="weight"):

@@ -194,7 +194,8 @@ def test_a_repetition_evaluates_the_checkpoint_that_options_name(evaluated, tmp_
     content = manifest.read(str(tmp_path / "run" / "0"))
     content["state"]["flags"]["checkpoint_dir"] = "mine"
     small.seal(tmp_path / "run" / "0", content)
-    card["model"]["checkpoint"] = str(tmp_path / "run")
+    run = card["options"]["model_save_dir"] = str(tmp_path / "run")
+    card["model"]["checkpoint"] = run
     (tmp_path / "card.json").write_text(json.dumps(card))
     with pytest.raises(FileNotFoundError, match="mine"):
         repeat(tmp_path / "card.json", checkpoint_dir="mine")

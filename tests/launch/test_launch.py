@@ -28,13 +28,12 @@ def test_workers_get_their_places_and_arguments(launchers):
 
 
 def test_one_worker_is_a_single_process(launchers):
-    script = launchers.script('print("TF_CONFIG" in os.environ)')
     # PLSC's own command line, with a script and no --.
     result = launchers.run(
         "--cluster_node_ips=127.0.0.1",
         "--node_ip=127.0.0.1",
         "--selected_gpus=0,1,2",
-        script,
+        launchers.script('print("TF_CONFIG" in os.environ)'),
         CUDA_VISIBLE_DEVICES="0,1,2",
     )
     assert (result.status, result.out) == (0, "False\n")

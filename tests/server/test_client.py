@@ -235,8 +235,7 @@ def sending(answer, more=b""):
 
 # OpenSSL reads on as long as there are such messages, which anyone can send.
 def test_a_handshake_of_tls_ends():
-    hello = b"\x16\x03\x03\0\x04" + bytes(4)
-    with sending(b"", hello * 1000) as address:
+    with sending(b"", b"\x16\x03\x03\0\x04\0\0\0\0" * 1000) as address:
         client = Client(address, tls=True, timeout=0.3)
         with client, pytest.raises(ServiceError, match="timed out|EOF"):
             client.encode([b"an image"])

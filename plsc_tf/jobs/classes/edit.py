@@ -111,8 +111,7 @@ def read_groups(text):
         rule = f"{text}, line {number}: expected labels separated by spaces"
         with prefix_errors(rule, OverflowError, advice=f"Received: {line!r}"):
             # The head's labels have 64 bits.
-            labels = map(np.int64, line.replace("+", " ").split())
-            group = list(map(int, labels))
+            group = [int(np.int64(one)) for one in line.replace("+", " ").split()]
         if group:
             groups.append(group)
     return groups

@@ -30,6 +30,7 @@ REPEATED = (
     "no max_megapixels",  # a card must not allow larger images
     *("image_dir", "val_targets", "test_batch_size", "flip", "scoring"),
     *("no card_dir", "no plot_dir", "no reproduce", "no shard"),
+    "no model_save_dir",  # the card names the checkpoint
 )
 
 
