@@ -57,8 +57,7 @@ class Bfgs:
         gradient = np.asarray(gradient, np.float64)
         inverse, change = self.inverse, gradient - self.gradient
         # Exactly rounded sums are the same on every machine.
-        curvature = math.fsum(change * self.step)
-        if curvature > LEAST_CURVATURE:
+        if (curvature := math.fsum(change * self.step)) > LEAST_CURVATURE:
             q = 1.0 / curvature
             left = np.eye(len(gradient)) - q * np.outer(change, self.step)
             inverse = left.T @ inverse @ left + q * np.outer(self.step, self.step)

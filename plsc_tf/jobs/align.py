@@ -83,8 +83,7 @@ def align(settings):
     finder = detection.FaceFinder(options.detector, most, points, options.min_face_size)
     with WriterLock("Wait until it ends, or stop it.").acquire(folder):
         outputs.require_own(folder)
-        done = _begin_report(report, facts)
-        if done < len(names):
+        if (done := _begin_report(report, facts)) < len(names):
             cut = functools.partial(_cut, settings, folder, names, model)
             _write(report, finder.map(cut, paths, done), done, len(names))
     places = filter(None, (given.images, given.image_dir))

@@ -3,12 +3,20 @@
 import functools
 
 import tensorflow as tf
+from absl import logging
 
 from plsc_tf.checkpoints import editing
 from plsc_tf.data.checks import listings, report
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.jobs.builders import data
 from plsc_tf.requirements import require
+
+
+def unreadable(error: Exception) -> str:
+    """Logs why training data cannot be read; returns what a card may say of it."""
+    # The error may quote any file that a forged checkpoint names.
+    logging.warning("The training data cannot be read: %s", error)
+    return "the training data cannot be read"
 
 
 class TrainingData:
@@ -39,7 +47,7 @@ class TrainingData:
         try:
             contents = self.source.contents()
         except (OSError, ValueError, tf.errors.OpError) as error:
-            return f"the training data cannot be read: {error}"
+            return unreadable(error)
         if self._trained in (None, contents):
             return ""
         return "the data is not that of the training; its labels may differ"

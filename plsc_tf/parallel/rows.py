@@ -62,8 +62,7 @@ class RowSplit:
         for shard in range(self.num_shards):
             first = self.first(shard)
             start = max(low, first)
-            stop = min(high, first + self.size(shard))
-            if start < stop:
+            if start < (stop := min(high, first + self.size(shard))):
                 yield shard, start - first, stop - first, start
 
 

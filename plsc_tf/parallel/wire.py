@@ -97,8 +97,7 @@ class Connection:
         """
         own = secrets.token_bytes(_NONCE_BYTES)
         self._writer.write(MAGIC + own)
-        answer = await self._reader.readexactly(len(MAGIC))
-        if answer != MAGIC:
+        if (answer := await self._reader.readexactly(len(MAGIC))) != MAGIC:
             raise OSError(f"another program listens there and sent {answer!r}")
         other = await self._reader.readexactly(_NONCE_BYTES)
         nonces = own + other if self._opened else other + own

@@ -107,8 +107,7 @@ class Gallery(contextlib.AbstractContextManager):
                 self._base.execute("PRAGMA synchronous = FULL")
                 # The file keeps no face that was removed.
                 self._base.execute("PRAGMA secure_delete = ON")
-                problem = self._one("PRAGMA integrity_check(1)")
-                if problem != "ok":
+                if (problem := self._one("PRAGMA integrity_check(1)")) != "ok":
                     raise sqlite3.DatabaseError(problem)
                 self.dim = self._checked_dim(dim, model)
                 self._opened = gallery_database.stamp(self._folder)

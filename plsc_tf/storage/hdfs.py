@@ -73,8 +73,7 @@ def prepare_hdfs(uri, timeout_s=LIMIT_S):
     libraries = _load_libraries()
     _set_class_path()
     # Without -Xrs, Ctrl-C kills the process, and a SIGTERM handler never runs.
-    options = os.environ.get("LIBHDFS_OPTS", "").split()
-    if "-Xrs" not in options:
+    if "-Xrs" not in (options := os.environ.get("LIBHDFS_OPTS", "").split()):
         os.environ["LIBHDFS_OPTS"] = " ".join([*options, "-Xrs"])
     # tensorflow-io does not pass the ticket on.
     if ticket := os.environ.get("KERB_TICKET_CACHE_PATH"):

@@ -156,8 +156,7 @@ def _write_once(path, pieces, limit_s, algorithm):
                 digest.update(piece)
                 size += len(piece)
             run(file.close)
-            stored = run(gfile.stat, path).length
-            if stored != size:
+            if (stored := run(gfile.stat, path).length) != size:
                 raise gfiles.GFileError(f"{stored} of {size} bytes arrived")
         except BaseException:
             # Only the worker thread may close the file: closing a broken one may block.

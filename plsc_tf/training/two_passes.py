@@ -104,8 +104,7 @@ def _operations(tensors: Iterable[tf.Tensor], beyond: Any = ()) -> dict:
     found: set[tf.Operation] = set()
     waiting = [t.op for t in tensors]
     while waiting:
-        operation = waiting.pop()
-        if operation not in found:
+        if (operation := waiting.pop()) not in found:
             found.add(operation)
             waiting += [t.op for t in operation.inputs if t.ref() not in beyond]
     graph = next(iter(found)).graph

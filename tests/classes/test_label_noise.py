@@ -57,8 +57,7 @@ def test_pairs_are_those_of_the_whole_matrix(drawn, small_blocks):
     expected = {}
     for a in range(23):
         for b in range(a + 1, 23):
-            across = rows[labels == a] @ rows[labels == b].T
-            if across.size:
+            if (across := rows[labels == a] @ rows[labels == b].T).size:
                 alike = across.mean() / np.sqrt(agreement[a] * agreement[b])
                 if alike >= 0.5:
                     expected[a, b] = alike

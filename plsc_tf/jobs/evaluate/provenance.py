@@ -17,6 +17,7 @@ from plsc_tf.data.image_limit import checked
 from plsc_tf.data.images import encode
 from plsc_tf.jobs import origins
 from plsc_tf.jobs.run_report import PASSWORD
+from plsc_tf.jobs.training_data import unreadable
 from plsc_tf.options import cli
 from plsc_tf.options.settings import select
 from plsc_tf.storage import checksums, files
@@ -140,7 +141,7 @@ def _training(training_data):
     try:
         table = survey(training_data.open_listing(), Findings(), examine)
     except (OSError, ValueError) as error:
-        return {"note": f"not compared: {error}"}
+        return {"note": f"not compared: {unreadable(error)}"}
     return table["byte_hash"], table["pixel_hash"]
 
 
