@@ -58,8 +58,7 @@ def unknown_option(name: str, names: Collection[str]) -> str:
         names: all options and aliases.
     """
     sentence = f"unknown option '{name}'."
-    word = normalize(name).removeprefix("set_")
-    if word in EXPLAINED:
+    if (word := normalize(name).removeprefix("set_")) in EXPLAINED:
         return f"{sentence} {EXPLAINED[word]}"
     best = nearest_option(name, names)
     return f"{sentence} Did you mean '{best}'?" if best else sentence

@@ -16,7 +16,7 @@ from absl import logging
 
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
-from plsc_tf.storage import checksums, files
+from plsc_tf.storage import checksums, files, local
 
 MANIFEST, PARTIAL = "manifest.json", ".plsc-part"
 FILES_AT_ONCE = 3
@@ -101,9 +101,15 @@ class LocalFolder:
             self.path = self._temporary.name
 
     def downloaded(self) -> str:
-        """Returns `path`, which holds the folder's files."""
+        """Returns `path`, which holds the folder's files, and nothing but files.
+
+        TensorFlow would open a FIFO, and with it hold Python's lock forever.
+        """
         if self.path != self._folder:
             download(self._folder, self.path)
+        for place, _, names in files.walk(self.path):
+            for name in names:
+                local.require_file(os.path.join(place, name))
         return self.path
 
     def upload(self) -> None:

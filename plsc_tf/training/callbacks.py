@@ -53,8 +53,7 @@ class Verification(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Verifies after every `every_n_steps` steps."""
-        step = self.model.trainer.position.global_step
-        if self.wants(step):
+        if self.wants(step := self.model.trainer.position.global_step):
             self.verify(step)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:

@@ -151,8 +151,7 @@ def test_rows_that_are_missing_or_too_many_are_never_filled_up(path, parts):
 def test_a_file_with_other_rows_than_its_manifest_says_is_refused(path, change):
     """All checksums are right, but numpy would read other weights from the file."""
     changed = manifest.read(str(path))
-    file = path / changed["arrays"]["weight"]["parts"][0]["file"]
-    np.save(file, change(small.WHOLE))
+    np.save(path / changed["arrays"]["weight"]["parts"][0]["file"], change(small.WHOLE))
     seal(path, changed)
     with pytest.raises(manifest.DamagedCheckpointError, match="does not hold 7 rows"):
         Target().restore(path)

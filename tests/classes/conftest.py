@@ -38,9 +38,8 @@ def expected(centers):
         own += counts.max()
         angles += np.degrees(np.arccos(cosines[:, dominant[-1]])).tolist()
         paths += [f"person{label:02d}/{k}.png {label}" for k in numbers]
-    ranked = np.sort(angles)
     # Between two images, so that rounding does not decide.
-    limit = ranked[19:21].mean()
+    limit = np.sort(angles)[19:21].mean()
     near = [path for path, a in zip(paths, angles, strict=True) if a < limit]
     return {"dominant": dominant, "limit": limit, "near": near, "own": own}
 

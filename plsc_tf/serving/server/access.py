@@ -167,8 +167,7 @@ class Access:
         """Lets the requests of one second pass at once, then one every 1 / rate."""
         now, interval = time.monotonic(), 1 / key.requests_s
         free = max(now, self._free.get(key.name, now))
-        wait = free - now - max(0.0, 1 - interval)
-        if wait > 0:
+        if (wait := free - now - max(0.0, 1 - interval)) > 0:
             message = f"The key {key.name} allows {key.requests_s:g} requests/s."
             raise RequestError("RESOURCE_EXHAUSTED", message, math.ceil(wait))
         self._free[key.name] = free + interval

@@ -43,6 +43,15 @@ class Tls(sslproto.SSLProtocol):
         else:
             super().buffer_updated(nbytes)
 
+    def eof_received(self) -> bool | None:
+        """Ends a connection; its waiting requests get no answer.
+
+        None would reach the client, and asyncio would log a line for each.
+        """
+        if self._app_reading_paused:
+            self._transport.abort()
+        return super().eof_received()
+
     def _get_write_buffer_size(self):
         size = self._transport.get_write_buffer_size() if self._transport else 0
         return size + super()._get_write_buffer_size()
