@@ -14,7 +14,7 @@ from plsc_tf.storage import files
 # More draws of a card than users need are made only on request.
 _MOST_DRAWS = 10_000
 # Options that name what is evaluated.
-_MODELS = {"checkpoint_dir", "saved_model", "embeddings"}
+_MODELS = {"checkpoint_dir", "model_save_dir", "saved_model", "embeddings"}
 # Facts that may differ in a repetition.
 _PLACES = ("checkpoint", "embeddings", "saved_model", "dataset_dir", "plsc_tf")
 
@@ -58,8 +58,7 @@ def reproduce(settings: Settings) -> list[tuple] | None:
     rule = f"{path} asks for many draws, which take long"
     many = samples > _MOST_DRAWS and "bootstrap_samples" not in settings.given
     require(not many, rule, f"To do so, set --bootstrap_samples={samples}")
-    # Of a checkpoint and a run that started from it, the run would be evaluated.
-    values |= {x: own[x] for x in settings.given - {"reproduce", "model_save_dir"}}
+    values |= {name: own[name] for name in settings.given - {"reproduce"}}
     with tempfile.TemporaryDirectory() as scratch:
         folder = kept or scratch
         repeated = Settings.from_values(**values | {"card_dir": folder})
