@@ -132,8 +132,7 @@ def _canonical(name: str) -> str:
     spelling = re.sub(r"[\s_-]", "", name).lower()
     # PLSC's manual gives the default model_name as 'RestNet50'.
     spelling = spelling.replace("restnet", "resnet")
-    spelling = ALIASES.get(spelling, spelling)
-    if spelling in PLAIN:
+    if (spelling := ALIASES.get(spelling, spelling)) in PLAIN:
         return PLAIN[spelling]
     raise ValueError(
         f"Unknown network. Received: name={name!r}."

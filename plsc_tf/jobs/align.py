@@ -82,7 +82,7 @@ def align(settings):
     outputs.require_own(folder)
     finder = detection.FaceFinder(options.detector, most, points, options.min_face_size)
     with WriterLock("Wait until it ends, or stop it.").acquire(folder):
-        outputs.require_own(folder)
+        facts["mark"] = outputs.mark(folder)
         if (done := _begin_report(report, facts)) < len(names):
             cut = functools.partial(_cut, settings, folder, names, model)
             _write(report, finder.map(cut, paths, done), done, len(names))
@@ -93,16 +93,14 @@ def align(settings):
 
 def _begin_report(path, facts):
     """Returns how many photographs the report has; begins it with the facts."""
-    # The file's number shows that it does not come from an archive.
     if not files.exists(path):
         with open(path, "xb") as file:
-            own = facts | {"file": os.fstat(file.fileno()).st_ino}
-            file.write(json.dumps(own).encode() + b"\n")
+            file.write(json.dumps(facts).encode() + b"\n")
     outputs.require_own(path)
-    entries, own = _read_report(path), facts | {"file": os.stat(path).st_ino}
+    entries = _read_report(path)
     rule = f"{path} is of a call with other photographs or options, or a copy"
     advice = "Repeat that call, or choose another output_dir"
-    require(next(entries, None) == own, rule, advice)
+    require(next(entries, None) == facts, rule, advice)
     return sum(1 for _ in entries)
 
 

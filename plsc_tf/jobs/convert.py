@@ -94,8 +94,7 @@ def _open_input(settings):
     labels = {"labels_offset": settings.dataset.labels_offset, "num_classes": classes}
     facts = effects.data_facts({"labels_offset"})
     name, request = _request(settings)
-    layout = load.find_layout(name, request)
-    if layout.form:
+    if (layout := load.find_layout(name, request)).form:
         return inputs.FilesInput(layout.form, layout.files, **labels), facts
     identity = {"dataset_name": name, **dataclasses.asdict(request)}
     source = load.open_source(name, request)

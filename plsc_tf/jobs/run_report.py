@@ -103,8 +103,7 @@ def peak_memory(strategy: tf.distribute.Strategy) -> dict[str, str]:
     """Returns {name: GB as text}, the peak memory of each GPU and of this process."""
     peaks = {}
     for device in strategy.extended.worker_devices:
-        spec = tf.DeviceSpec.from_string(device)
-        if spec.device_type == "GPU":
+        if (spec := tf.DeviceSpec.from_string(device)).device_type == "GPU":
             short = f"GPU:{spec.device_index}"  # get_memory_info needs the short name
             peaks[device] = tf.config.experimental.get_memory_info(short)["peak"]
     if peak := read_bytes("/proc/self/status", "VmHWM"):

@@ -100,8 +100,7 @@ class TrainingData:
         def entries():
             listing = self.open_listing()
             for number, item in enumerate(listing.items(Findings())):
-                label = -1 if item.faults else new_label(number, item.label)
-                if label >= 0:
+                if (label := -1 if item.faults else new_label(number, item.label)) >= 0:
                     yield listing.path(number), label
 
         count = report.write_list(path, entries)

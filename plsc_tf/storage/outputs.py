@@ -4,7 +4,7 @@ import os
 import re
 
 from plsc_tf.requirements import require
-from plsc_tf.storage import files
+from plsc_tf.storage import files, local
 from plsc_tf.storage.paths import local_path
 
 # W&B puts links of this name, to a log in the user's cache, into the folder of a run.
@@ -67,6 +67,21 @@ def _links(folder):
 
 def _raise(error):
     raise error
+
+
+def mark(folder: str) -> list[int]:
+    """Returns what shows that a local folder is no copy and from no archive.
+
+    That is what `local.version` returns for an empty file, which is made if missing:
+    nobody can choose the time of its creation, to the nanosecond.
+
+    Raises:
+        ValueError: see `require_own`.
+    """
+    require_own(folder)
+    path = os.path.join(folder, ".begun")
+    open(path, "ab", opener=local.without_links).close()
+    return list(local.version(path))
 
 
 def create(path: str, chunks) -> None:

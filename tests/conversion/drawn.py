@@ -112,9 +112,9 @@ def overwrite(path, position, data):
 
 
 def digests(folder):
-    """{name: SHA-256} of all files below a folder, but for the folder's number."""
-    files = contents(folder).items()
-    files = [(name, re.sub(rb'"folder": \d+', b"", data)) for name, data in files]
+    """{name: SHA-256} of all files below a folder with content, but for its mark."""
+    files = [(name, data) for name, data in contents(folder).items() if data]
+    files = [(name, re.sub(rb'"mark": [^]]*', b"", data)) for name, data in files]
     return {name: hashlib.sha256(data).hexdigest() for name, data in files}
 
 

@@ -93,4 +93,5 @@ def _archive(path, mapped):
         lengths = struct.unpack_from("<2H", mapped, member.header_offset + 26)
         place = member.header_offset + 30 + sum(lengths)
         places[member.filename.removeprefix(folder)] = place
+    require(len(places) == len(members), "two of its members have the same name")
     return data, places

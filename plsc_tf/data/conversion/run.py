@@ -110,7 +110,6 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
     with WriterLock("Wait until it ends, or stop it.") as lock:
         outputs.require_own(folder)
         lock.acquire(folder)
-        outputs.require_own(folder)
         conversion = _Conversion(source, plan, folder, fingerprint)
         try:
             conversion.read()
@@ -151,8 +150,7 @@ class _Conversion:
     def __init__(self, source, plan, folder, fingerprint):
         self._source, self._plan = source, plan
         self._folder, self._fingerprint = folder, fingerprint
-        # The folder's number shows that the journal does not come from an archive.
-        self._id = {"fingerprint": fingerprint, "folder": os.stat(folder).st_ino}
+        self._id = {"fingerprint": fingerprint, "mark": outputs.mark(folder)}
         self._buckets, self._shards = f"{folder}/buckets", f"{folder}/shards"
         self._output = FORMATS[plan.output_format]
         count = plan.num_shards
@@ -270,7 +268,7 @@ class _Conversion:
             "options": plan.result(),
             "source": self._source.describe(),
             "fingerprint": self._fingerprint,
-            "folder": os.stat(self._shards).st_ino,
+            "mark": outputs.mark(self._shards),
         }
         listed = self._output.file_list
         return shards.write_manifest(self._shards, self._names, facts, listed)

@@ -15,7 +15,7 @@ import numpy as np
 
 from plsc_tf.data.paths import INDEX_ENDING
 from plsc_tf.data.readers.packed import index_header
-from plsc_tf.storage import files, local
+from plsc_tf.storage import files, local, outputs
 
 MANIFEST = "manifest.json"
 _VERSION = 1
@@ -136,9 +136,8 @@ def finished(output_dir: str, fingerprint: str) -> dict | None:
     except (FileNotFoundError, ValueError):
         content = {}
     content = content if isinstance(content, dict) else {}
-    # The folder's number shows that the shards do not come from an archive.
-    own = fingerprint, os.stat(output_dir).st_ino
-    if (content.get("fingerprint"), content.get("folder")) != own:
+    same = content.get("fingerprint") == fingerprint
+    if not same or content.get("mark") != outputs.mark(output_dir):
         other = "another conversion, or a copy" if content else "other files"
         raise FileExistsError(
             f"output_dir {output_dir!r} already exists and contains {other}. Choose "

@@ -136,8 +136,7 @@ class _Evaluation:
 
     def add(self, report):
         """Adds a report; appends a number to its name if the name is taken."""
-        taken = [other.name for other in self.reports]
-        if report.name in taken:
+        if report.name in (taken := [other.name for other in self.reports]):
             report.name = f"{report.name} {taken.count(report.name) + 1}"
         self.reports.append(report)
 
