@@ -44,8 +44,7 @@ def decompose(
         gram += block @ block.T
     values, vectors = np.linalg.eigh(gram)
     values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
-    total = values.sum()
-    deviations = np.sqrt(values)
+    total, deviations = values.sum(), np.sqrt(values)
     rank = int(np.sum(deviations > SMALLEST * deviations[0])) if total > 0 else 0
     rule = f"The {len(rows)} snapshots span only {rank} dimensions"
     advice = "Lower it, or save snapshots of more steps"

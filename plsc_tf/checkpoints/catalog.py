@@ -10,6 +10,7 @@ from absl import logging
 from plsc_tf.checkpoints import manifest, reader, writer
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.parallel.group import SingleWorker
+from plsc_tf.requirements import require
 from plsc_tf.storage import files, local, outputs, writer_lock
 from plsc_tf.storage.paths import WRITING, local_path
 
@@ -103,10 +104,12 @@ def resolve(path: str) -> str:
     Raises:
         DamagedCheckpointError: the folder contains only damaged checkpoints.
         FileNotFoundError: the path is neither.
-        StorageError, ValueError: see `files.prepare`.
+        ValueError: the path is both; or see `files.prepare`.
+        StorageError: see `files.prepare`.
     """
     files.prepare(path)
-    if files.exists(files.join(path, manifest.NAME)):
+    names = files.list_dir(path) if files.is_dir(path) else []
+    if manifest.NAME in names and not any(map(NAMES.fullmatch, names)):
         return path
     checkpoints, problems = _look(path)
     if problems and not checkpoints:
@@ -186,6 +189,9 @@ def _look(directory):
     """Returns ([(global step, path)], oldest first; errors of damaged checkpoints)."""
     if not files.is_dir(directory):
         return [], []
+    # Else, one could be trained and the other one exported.
+    rule = f"A run is no checkpoint: remove {manifest.NAME} from {directory}"
+    require(not files.exists(files.join(directory, manifest.NAME)), rule)
     places, problems, seen = [], [], set()
     names = filter(NAMES.fullmatch, files.list_dir(directory))
     # A large manifest could be read once for each of many links. These come last.

@@ -236,8 +236,7 @@ class PairStatistics:
 
         The result is `[folds, thresholds + 1]`.
         """
-        width = len(grid) + 1
-        cells = self._cells[len(grid)][kind]
+        width, cells = len(grid) + 1, self._cells[len(grid)][kind]
         counts = np.bincount(cells, weights[kind], self._folds * width)
         return np.cumsum(counts.reshape(self._folds, width), axis=1)
 

@@ -122,7 +122,7 @@ def find_exports(path: str) -> dict[int, str]:
 
     An export is a program; a checkpoint must not bring one along.
     """
-    if catalog.is_run(path) or files.exists(files.join(path, manifest.NAME)):
+    if files.exists(files.join(path, manifest.NAME)) or catalog.is_run(path):
         return {}
     models = versions.find_models(path, "teacher")
     # A damaged checkpoint may lack its manifest.

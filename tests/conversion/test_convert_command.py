@@ -169,8 +169,7 @@ def test_pairs_become_a_bin_that_insightface_reads(tmp_path):
     found = [by_bytes[one] for one in bins]
     rows = list(zip(found[::2], found[1::2], map(int, issame), strict=True))
     assert sorted(rows) == sorted(pairs)
-    again = load_pairs(str(path))
-    text = load_pairs(str(listed))
+    again, text = load_pairs(str(path)), load_pairs(str(listed))
     assert again.images == text.images
     np.testing.assert_array_equal(again.left, text.left)
     np.testing.assert_array_equal(again.same, text.same)

@@ -34,8 +34,7 @@ def pairs_report(num_pairs=600, far=0.1, samples=50, name="faces"):
 
 def search_report():
     rng = np.random.default_rng(0)
-    people = rng.normal(size=(60, 8))
-    ids = rng.integers(0, 60, 300)
+    people, ids = rng.normal(size=(60, 8)), rng.integers(0, 60, 300)
     probes = people[ids] + rng.normal(size=(300, 8))
     found = identification.search(people[::2], np.arange(0, 60, 2), probes, ids)
     return set_report.of_search("people", found, ids, Options(50, far=0.1)), found

@@ -49,8 +49,7 @@ load = functools.partial(dataclasses.replace, BASE, row_bytes=32, slot_bytes=32)
 )
 def test_weights_and_slots_are_those_of_the_training(tmp_path, options, slots):
     asked = settings(tmp_path, **options)
-    found = planner.plan(asked).items()
-    strategy = plsc_tf.strategy(2)
+    found, strategy = planner.plan(asked).items(), plsc_tf.strategy(2)
     model = recipe.build_model(asked, strategy, recipe.backbone_precision(asked))
     with strategy.scope():
         optimizer, l2 = optimizers.build(asked.optimizer, 0.1)

@@ -105,8 +105,7 @@ class App:
             logging.info("The server has stopped.")
 
     async def _open_http(self, stack):
-        options = self.options
-        routes = Routes(self)
+        options, routes = self.options, Routes(self)
         web_app = web.Application(middlewares=[routes.middleware])
         routes.add_to(web_app)
         if options.gallery_dir:
