@@ -125,7 +125,6 @@ def _check_sharded(loss, rng):
 
         return tf.function(step, autograph=False)()
 
-    whole = run(DenseHead)
-    split = run(ShardedHead, tile_rows=4)
+    whole, split = run(DenseHead), run(ShardedHead, tile_rows=4)
     for i, name in enumerate(("losses", "gradients of the embeddings")):
         _compare(f"{name} of a sharded head differ", split[i], whole[i], kinks=0.0)

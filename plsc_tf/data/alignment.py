@@ -141,8 +141,7 @@ def cut_faces(
     if not len(points):
         return []
     points = np.asarray(points, np.float64)
-    back = transforms(points, size)
-    middle = np.array(size[::-1]) / 2
+    back, middle = transforms(points, size), np.array(size[::-1]) / 2
     centers = back[:, :6].reshape(-1, 2, 3) @ [*middle, 1]
     halves = np.outer(np.hypot(back[:, 0], back[:, 3]), middle)
     boxes = np.concatenate([centers - halves, centers + halves], axis=1)

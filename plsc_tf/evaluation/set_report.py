@@ -149,8 +149,7 @@ def of_pairs(
     given = statistics.values(), statistics.measure, sides, options
     figures = bootstrap.intervals(*given)
     errors = {rate: figures.pop(rate) for rate in statistics.grid}
-    points = statistics.curve()
-    limit = figures.pop(roc.CALIBRATED)
+    points, limit = statistics.curve(), figures.pop(roc.CALIBRATED)
     # All thresholds between the last accepted pair and this one have the same FAR.
     accepted = points.distances[points.last(options.far)].item()
     low = limit.low and max(accepted - limit.value + limit.low, 0.0)

@@ -89,8 +89,7 @@ def describe(head: Head) -> str:
     """Returns one line on the head's rows, shards, parameters and loss."""
     arrays = head.arrays()
     rows, *sizes = arrays["weight"].shape
-    size = " × ".join(map(str, sizes))
-    place = "whole on every replica"
+    size, place = " × ".join(map(str, sizes)), "whole on every replica"
     if head.sharded:
         shards, tile = arrays["weight"].split.num_shards, head.layout.rows_per_tile
         place = f"in {shards} shard(s), in tiles of {tile:,}"

@@ -20,7 +20,7 @@ from plsc_tf.requirements import require
 from plsc_tf.serving import formats, proof
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.export import Extras, export_saved_model
-from plsc_tf.storage import files, outputs
+from plsc_tf.storage import files
 from plsc_tf.training.classifier import Classifier
 
 # Images on which the export is compared with the network, and which calibrate the
@@ -116,7 +116,6 @@ def _export(settings, model, checkpoint, pairs, card=None):
     facts = origins.checked_facts(settings, made_of)
     save_dir = settings.checkpoints.model_save_dir
     export_dir = options.export_dir or files.join(save_dir, "export")
-    outputs.require_closed(export_dir, files.parent(export_dir))
     files.prepare(export_dir)
     int8 = "tflite_int8" in options.export_formats
     images = _images(settings, pairs)

@@ -16,7 +16,7 @@ from plsc_tf.requirements import check_image_size, require
 from plsc_tf.serving import formats, proof, versions, warmup
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.signatures import ClosedSet, Signatures
-from plsc_tf.storage import files, transfer
+from plsc_tf.storage import files, outputs, transfer
 
 # Batch sizes of the warm-up requests for TF Serving.
 WARMUP_BATCHES = (1, 32)
@@ -114,7 +114,8 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
         The path of the version folder.
 
     Raises:
-        ValueError: an argument is invalid, or the network's output has the wrong shape.
+        ValueError: an argument is invalid, the network's output has the wrong shape, or
+            a link leads out of the folder of `export_dir`.
         ImportError: a format needs an extra that is not installed.
         OSError: `export_dir` is a file or cannot be created, or another process wrote
             the same version at the same time; none is ever overwritten.
@@ -123,6 +124,7 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
     """
     export_dir, extras = os.fspath(export_dir), extras or Extras()
     formats.check_formats(extras.formats, extras.calibration)
+    outputs.require_closed(export_dir, beside=True)
     files.make_dirs(export_dir)
     head = getattr(network, "head", None) if classes else None
     rule = f"classes={classes} requires a network with a head (a plsc_tf.Classifier)"

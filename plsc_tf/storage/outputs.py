@@ -28,23 +28,24 @@ def require_absent(path: str, option: str = "") -> None:
 
 def require_own(folder: str) -> None:
     """Raises a ValueError if a folder is another user's, or is or has a link."""
-    place = local_path(folder)
+    place = os.path.abspath(local_path(folder))
     own = not os.path.lexists(place) or os.lstat(place).st_uid in (0, os.geteuid())
     require(own, f"{folder!r} is another user's. Choose another folder, or remove it")
     links = _links(folder)
     require(not links, f"{folder!r} must not have links. Remove them", links=links[:3])
 
 
-def require_closed(folder: str, root: str = "") -> None:
-    """Raises a ValueError if a link in a folder, or the folder, leads out of `root`.
+def require_closed(folder: str, beside: bool = False) -> None:
+    """Raises a ValueError if a link in a folder leads out of it.
 
     An archive could bring it along, and make this process read or write elsewhere.
 
     Args:
         folder: the folder.
-        root: the folder in which links may lead; "" for the same one.
+        beside: whether they, and the folder itself, may lead to what is beside it.
     """
-    root = os.path.realpath(local_path(root or folder))
+    place = os.path.abspath(local_path(folder))
+    root = os.path.realpath(os.path.dirname(place) if beside else place)
     links = [k for k in _links(folder) if os.path.isdir(k) or not _WANDB_LINK(k)]
     targets = {link: os.path.realpath(link) for link in links}
     out = [k for k, v in targets.items() if os.path.commonpath([root, v]) != root]
@@ -57,7 +58,8 @@ def _links(folder):
     Raises:
         OSError: a folder cannot be listed, which could hide links.
     """
-    folder = local_path(folder)
+    # With a slash at its end, a link counts as the folder to which it leads.
+    folder = os.path.abspath(local_path(folder))
     found = [folder]
     tree = os.walk(folder, onerror=_raise) if os.path.isdir(folder) else ()
     for place, folders, names in tree:

@@ -70,9 +70,9 @@ def test_links_lead_nowhere_out_of_a_run(finished, tmp_path, name):
     with pytest.raises(ValueError, match=f"must not lead out of .*links=.*{name}"):
         train.train(settings(folder, num_epochs=3))
     if name == "export":
-        for options in ({}, {"export_dir": str(folder / "export")}):
+        for place in "", f"{folder}/export", f"{folder}/export/":
             with pytest.raises(ValueError, match="must not lead out of"):
-                export.export_checkpoint(settings(folder, **options))
+                export.export_checkpoint(settings(folder, export_dir=place))
     assert not any(mine.iterdir())
     # Others may be useful; and so may a link to the run.
     (folder / name).unlink()

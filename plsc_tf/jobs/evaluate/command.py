@@ -90,7 +90,7 @@ def _check_files(scoring):
         writable = not files.is_local(folder) or os.access(folder, os.W_OK)
         rule = "Files cannot be written into this folder, or it is a link"
         # A stranger's run could bring a link to the folder of other results.
-        fits = writable and not os.path.islink(folder.rstrip("/"))
+        fits = writable and not os.path.islink(os.path.abspath(files.canonical(folder)))
         require(fits, rule, folder=folder)
     for path in *scoring.pair_lists, scoring.gallery, scoring.probes, scoring.groups:
         if path not in ("", "folders", protocols.OWN) and not files.exists(path):

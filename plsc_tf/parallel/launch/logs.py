@@ -72,13 +72,15 @@ def open_logs(folder: str, indices: Iterable[int]) -> dict[int, Log]:
         indices: the workers' indices.
 
     Raises:
-        ValueError: the folder is not a local path.
+        ValueError: the folder is not a local path, or is a link.
         OSError: a file cannot be written.
     """
     if "://" in folder:
         raise ValueError(f"log_dir must be a local folder. Received: {folder!r}.")
     if folder:
         os.makedirs(folder, exist_ok=True)
+        link = os.path.islink(os.path.abspath(folder))
+        require(not link, f"log_dir, {folder!r}, must not be a link. Name its target")
     return {i: Log(folder and os.path.join(folder, f"worker-{i}.log")) for i in indices}
 
 
