@@ -46,7 +46,7 @@ class Cluster:
 
     @property
     def key(self) -> bytes:
-        """What signs messages. Those of a cluster with another chief do not count."""
+        """Signs messages, so that a cluster with another chief does not accept them."""
         return self.secret + self.addresses[0].encode()
 
     @property
