@@ -124,8 +124,7 @@ def _check_opcodes(data: bytes) -> None:
     It also rejects byte arrays that are cut off, for which Python allocates memory
     before it reads on.
     """
-    most = _MOST_OPCODES + len(data) // _BYTES_PER_OPCODE
-    largest = 0
+    most, largest = _MOST_OPCODES + len(data) // _BYTES_PER_OPCODE, 0
     for number, (opcode, value, position) in enumerate(pickletools.genops(data)):
         if "PUT" in opcode.name:
             # Otherwise, the numbers of objects could make a dict slow.

@@ -100,12 +100,13 @@ def _resumed(settings, checkpoint, batch, given):
         message = "The resume keeps the run's global batch of %d images instead of %d."
         logging.warning(message, run_batch, batch)
     settings = settings.replace(global_batch_size=run_batch)
-    if start in ("", before := flags.get("checkpoint_dir", "")):
+    if start in ("", flags.get("checkpoint_dir")):
         return settings
     message = "checkpoint_dir=%s has no effect: the run resumes from %s."
     logging.warning(message, start, checkpoint)
-    # flags.cfg must name the checkpoint that the run started from, see `trained.find`.
-    return settings.replace(checkpoint_dir=before)
+    # In flags.cfg, `trained.find` would take it for the model, and what the run says
+    # may be a stranger's.
+    return settings.replace(checkpoint_dir="")
 
 
 def check_remote(settings: Settings, checkpoint: str | None) -> None:

@@ -53,8 +53,7 @@ def test_agreement_is_the_mean_cosine_of_two_pictures(drawn):
 
 def test_pairs_are_those_of_the_whole_matrix(drawn, small_blocks):
     store, rows, labels = drawn
-    agreement = store.agreement
-    expected = {}
+    agreement, expected = store.agreement, {}
     for a in range(23):
         for b in range(a + 1, 23):
             if (across := rows[labels == a] @ rows[labels == b].T).size:

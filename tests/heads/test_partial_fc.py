@@ -83,8 +83,7 @@ def test_true_classes_take_part_in_any_number(rows, rate, size, expected):
 def test_what_is_not_sampled_stays_bit_for_bit():
     case = Case("softmax", 2, "kept", "sampled", "adam")
     example = make_example(case)
-    stepper = Stepper(case, example)
-    batches = list(example.batches())
+    stepper, batches = Stepper(case, example), list(example.batches())
     stepper.step(*batches[0])
     before = {**stepper.weights(), **stepper.slots()}
     sampled = stepper.step(*batches[1])["sampled"]

@@ -32,8 +32,7 @@ def test_bytes_of_paddle_itself(tmp_path):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_types_and_both_forms_of_dimensions(tmp_path, dtype, packed):
-    path = tmp_path / "a.w_0"
-    array = ARRAY.astype(dtype)
+    path, array = tmp_path / "a.w_0", ARRAY.astype(dtype)
     path.write_bytes(stream(array, packed))
     found = only(path)
     assert (found.name, found.shape) == ("a.w_0", (300, 5))
@@ -121,8 +120,7 @@ def test_what_is_no_array_is_refused(tmp_path):
 # A file of a megabyte would make 75 GB of copies.
 def test_a_table_is_not_copied_again_and_again(tmp_path):
     items = b"]q\x00(" + b"K\x01K\x02\x86q\x01" + b"h\x01" * 999 + b"e0"
-    copies = b"h\x02h\x00\x85R" * 1000
-    path = tmp_path / "a.pdparam"
+    copies, path = b"h\x02h\x00\x85R" * 1000, tmp_path / "a.pdparam"
     path.write_bytes(
         b"\x80\x02" + items + b"ccollections\nOrderedDict\nq\x020](" + copies + b"e."
     )

@@ -11,7 +11,7 @@ import pytest
 from plsc_tf.checkpoints import manifest
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.data.sampling import Order
-from plsc_tf.jobs import export, results, train, trained
+from plsc_tf.jobs import export, results, run_report, train, trained
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.builders.data import load_batches
 from plsc_tf.jobs.run_plan import check_remote, choose_folder
@@ -81,13 +81,17 @@ def test_links_lead_nowhere_out_of_a_run(finished, tmp_path, name):
     assert train.train(settings(tmp_path / "latest"))[1]["steps"] == 10
 
 
-def test_the_same_command_again_trains_nothing_and_keeps_the_results(finished):
+def test_the_same_command_again_trains_nothing_and_keeps_the_results(
+    finished, monkeypatch
+):
     folder, outcome = finished
+    monkeypatch.setattr(run_report, "to_html", failing)
     flags = [f"--flagfile={folder}/flags.cfg", f"--model_save_dir={folder}"]
     _, again = train.train(parse(flags))
     assert again["steps"] == 10 and again["loss"] == outcome["loss"]
     # The run may be a stranger's, and the export that it names any program.
     assert again["export_dir"] == str(folder / "export" / "2")
+    assert not (folder / "report.html").exists()
     found, expected = (each["verification"]["mock"] for each in (again, outcome))
     assert found["accuracy"] == pytest.approx(expected["accuracy"])
 
@@ -154,9 +158,10 @@ def test_warm_start_takes_weights_and_evaluate_means_the_new_run(
     # But the command line means what it says.
     named = [*flags, f"--checkpoint_dir={folder}"]
     assert trained.find(parse(named)) == str(folder / "1")
-    # A resume starts from nothing else, so it must not write another name to flags.cfg.
+    # A resume starts from nothing else, so it must not write another name to flags.cfg,
+    # nor one that a stranger's run may say.
     resumed, _ = choose_folder(parse([*flags, "--checkpoint_dir=other"]), 1)
-    assert resumed.checkpoints.checkpoint_dir == str(folder)
+    assert resumed.checkpoints.checkpoint_dir == ""
     # Without it, what is in the default folder does not matter.
     monkeypatch.chdir(folder.parent)
     os.symlink(f"{folder}-2", "output")

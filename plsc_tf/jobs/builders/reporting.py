@@ -139,6 +139,9 @@ class RunReporter:
 
     def _report(self, model, outcome, batches):
         folder, rows = self.folder, self.metrics.rows
+        # Else, if this fails, an earlier page or a stranger's would pass for this one.
+        if files.exists(path := files.join(folder, run_report.NAME)):
+            files.remove(path)
         facts = {
             "data": lambda: {
                 "data set": self.settings.dataset.dataset_name,
@@ -158,7 +161,6 @@ class RunReporter:
         names = run_report.LINKED
         known["written"] = [n for n in names if files.exists(files.join(folder, n))]
         known["starts"] = self._starts
-        path = files.join(folder, run_report.NAME)
         files.replace(path, run_report.to_html(self.settings, outcome, known))
         logging.info("Run report: %s", path)
 
