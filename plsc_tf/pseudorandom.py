@@ -55,8 +55,7 @@ def draw(size: int, count: int, step: tf.Tensor, seed: int) -> tf.Tensor:
         int64 `[size]`, in random order.
     """
     bits = (count - 1).bit_length()
-    widths = [bits - bits // 2, bits // 2]
-    key = _key(step, seed)
+    widths, key = [bits - bits // 2, bits // 2], _key(step, seed)
 
     def permute(number):
         lower = tf.bitwise.bitwise_and(number, uint32(2 ** widths[1] - 1))

@@ -90,9 +90,12 @@ class PathTable:
 
 def normalized(path: bytes) -> bytes:
     """Returns the path that TensorFlow opens: without "a/..", even if `a` is a link."""
-    scheme, mark, name = path.rpartition(b"://")
-    is_local = b"/.." in name and scheme.lower() in (b"", b"file")
-    return scheme + mark + os.path.normpath(name) if is_local else path
+    scheme, mark, name = path.partition(b"://")
+    if mark and b"/" not in scheme:  # else, a folder's name ends in a colon
+        if scheme.lower() != b"file":
+            return path
+        path = name
+    return os.path.normpath(path) if b"/.." in path else path
 
 
 def file_reader(

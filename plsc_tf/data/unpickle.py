@@ -221,7 +221,7 @@ def _plain_names(size: int) -> dict:
     for core in ("numpy.core", "numpy._core"):
         names[f"{core}.multiarray", "_reconstruct"] = lambda *_: _Array()
         names[f"{core}.multiarray", "scalar"] = lambda dtype, raw: np.frombuffer(
-            raw, dtype.value
+            limited(raw), dtype.value
         )[0]
         names[f"{core}.numeric", "_frombuffer"] = from_buffer
     return names

@@ -220,8 +220,7 @@ def sweep(
         dtype = "float32" if x.dtype == floatx else x.dtype.name
         head = TensorHead(weight, bias, dtype=dtype, **options)
         count = x.shape[0] or tf.shape(x)[0]
-        block = head.block(count)
-        shapes = {"losses": [count]}
+        block, shapes = head.block(count), {"losses": [count]}
         shapes |= {"x": [count, features]} if wanted else {}
         if {"weight", "bias"} & set(wanted):
             shapes |= {k: v.tensor.shape for k, v in head.arrays().items()}

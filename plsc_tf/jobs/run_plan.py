@@ -91,6 +91,10 @@ def _resumed(settings, checkpoint, batch, given):
     advice += "--model_save_dir=<another folder>"
     rule = f"This command cannot resume {checkpoint}, which a Python script saved"
     require(run_batch is not None, rule, f"Resume it there, or {advice}")
+    # Later ones could not be stored: a forged run would lose what it trains.
+    steps, epoch = stored["global_step"], stored.get("epoch", 0)
+    fits = max(steps, epoch) < 1 << 50 and len(stored.get("starts", ())) < 10_000
+    require(fits, f"{checkpoint} has too many steps, epochs or starts; {advice}")
     parts.check_resumed(checkpoint, stored, given)
     resume_changes.find(checkpoint, stored, settings)
     kept = settings.training.global_batch_size in (0, run_batch)
@@ -106,7 +110,7 @@ def _resumed(settings, checkpoint, batch, given):
     logging.warning(message, start, checkpoint)
     # In flags.cfg, `trained.find` would take it for the model, and what the run says
     # may be a stranger's.
-    return settings.replace(checkpoint_dir="")
+    return settings.replace(checkpoint_dir="", fs_checkpoint_dir="")
 
 
 def check_remote(settings: Settings, checkpoint: str | None) -> None:

@@ -369,8 +369,7 @@ def _on_devices(strategy, split, function):
     """
 
     def call():
-        results = {}
-        devices = local_devices(strategy)
+        results, devices = {}, local_devices(strategy)
         for shard, device in zip(local_replicas(strategy), devices, strict=True):
             with tf.device(device):
                 first, end = split.first(shard), split.first(shard + 1)

@@ -16,7 +16,7 @@ from absl import logging
 
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
-from plsc_tf.storage import checksums, files, local
+from plsc_tf.storage import checksums, files, local, outputs
 
 MANIFEST, PARTIAL = "manifest.json", ".plsc-part"
 FILES_AT_ONCE = 3
@@ -51,9 +51,11 @@ def copy_folder(
 
     Raises:
         FileNotFoundError: `source_dir` does not exist.
+        ValueError: a link in it leads out of it.
         FileExistsError: a target file differs; the message names it, and it is kept.
         StorageError: a store failed, or a file does not match its manifest.
     """
+    outputs.require_closed(source_dir)
     sizes = _sizes(source_dir, (*skip, f"*{PARTIAL}"))
     entries = _listed(source_dir, sizes)
     title = f"{doing} {source_dir} to {target_dir}"

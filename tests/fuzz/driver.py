@@ -39,8 +39,7 @@ def main(folder, count, seed, only=""):
     rejections = (ValueError, OSError, EOFError, tf.errors.OpError)
     found = {"checkpoint": Checkpoint()} if only else targets()
     names = list(found)
-    seen = {name: collections.Counter() for name in names}
-    problems = []
+    seen, problems = {name: collections.Counter() for name in names}, []
     for warm_up in (True, False):
         for number in range(len(names) if warm_up else count):
             name = names[number % len(names)]

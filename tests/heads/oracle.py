@@ -28,8 +28,7 @@ STATES = {
 def next_state(loss, cosine, norms, example_weights, state, **given):
     """The running statistics, from numpy `[batch]`; weight 0 takes no part."""
     given = SETTINGS[loss] | given
-    real = np.asarray(example_weights) != 0
-    new = dict(state)
+    real, new = np.asarray(example_weights) != 0, dict(state)
     if loss == "adaface":
         norms, share = np.clip(norms[real], 0.001, 100), given["t_alpha"]
         if len(norms) > 0:

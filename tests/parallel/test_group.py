@@ -68,8 +68,7 @@ def test_threads_gather_different_names_in_different_order(workers):
 
     def gather_all(group):
         # Each worker brings its first name when the next one brings its last.
-        order = names[group.index :] + names[: group.index]
-        futures = {}
+        order, futures = names[group.index :] + names[: group.index], {}
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             for name in order:
                 futures[name] = pool.submit(group.gather, name, [name, group.index])

@@ -106,6 +106,13 @@ def test_a_source_that_its_manifest_disowns(run, tmp_path, text, words):
     assert not (tmp_path / "target").exists()
 
 
+# A stranger's run could have a link to a private folder, whose copy would be uploaded.
+def test_links_that_lead_out_are_not_copied(run, tmp_path):
+    (run / "notes").symlink_to(tmp_path)
+    with pytest.raises(ValueError, match="must not lead out"):
+        transfer.download(f"file://{run}", str(tmp_path / "copy"))
+
+
 def test_a_missing_source_is_an_error_and_makes_nothing(tmp_path):
     with pytest.raises(FileNotFoundError, match="none"):
         transfer.upload(tmp_path / "none", tmp_path / "target")

@@ -267,8 +267,7 @@ def _faces(meta, listed, names):
 
 def _subjects(meta, listed, kind):
     """Reads the 1:N lists of a kind as {label: (templates, subjects)}."""
-    sides = {}
-    names = fnmatch.filter(listed, f"*_1N_{kind}_*.csv")
+    sides, names = {}, fnmatch.filter(listed, f"*_1N_{kind}_*.csv")
     rule = f"{meta} may have at most {_MOST_LISTS} lists of one kind"
     require(len(names) <= _MOST_LISTS, rule, lists=len(names))
     for name in names:

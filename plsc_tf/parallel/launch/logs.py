@@ -123,8 +123,7 @@ class Screen:
 
         If nobody reads it (`| less`), the launcher must still end and restart workers.
         """
-        terminal = [_STANDARD_OUTPUT]
-        seconds = WRITE_S if last else 0.0
+        terminal, seconds = [_STANDARD_OUTPUT], WRITE_S if last else 0.0
         try:
             while self._unwritten and select.select([], terminal, [], seconds)[1]:
                 count = os.write(_STANDARD_OUTPUT, self._unwritten[: select.PIPE_BUF])

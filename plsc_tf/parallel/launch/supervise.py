@@ -115,8 +115,7 @@ def _die_with_parent():
 
     The child calls it before it runs its command.
     """
-    parent = os.getpid()
-    libc = ctypes.CDLL(None, use_errno=True)
+    parent, libc = os.getpid(), ctypes.CDLL(None, use_errno=True)
 
     def tie():
         libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
