@@ -81,9 +81,7 @@ def test_links_lead_nowhere_out_of_a_run(finished, tmp_path, name):
     assert train.train(settings(tmp_path / "latest"))[1]["steps"] == 10
 
 
-def test_the_same_command_again_trains_nothing_and_keeps_the_results(
-    finished, monkeypatch
-):
+def test_the_same_command_again_keeps_the_results(finished, monkeypatch):
     folder, outcome = finished
     monkeypatch.setattr(run_report, "to_html", failing)
     flags = [f"--flagfile={folder}/flags.cfg", f"--model_save_dir={folder}"]
