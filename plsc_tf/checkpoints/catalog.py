@@ -189,13 +189,13 @@ def _look(directory):
     """Returns ([(global step, path)], oldest first; errors of damaged checkpoints)."""
     if not files.is_dir(directory):
         return [], []
-    # Else, one could be trained and the other one exported.
-    rule = f"A run is no checkpoint: remove {manifest.NAME} from {directory}"
-    require(not files.exists(files.join(directory, manifest.NAME)), rule)
+    listed = files.list_dir(directory)
+    # Otherwise, training and export could use different checkpoints.
+    rule = f"A run is not a checkpoint: remove {manifest.NAME} from {directory}"
+    require(manifest.NAME not in listed, rule)
     places, problems, seen = [], [], set()
-    names = filter(NAMES.fullmatch, files.list_dir(directory))
     # A large manifest could be read once for each of many links. These come last.
-    paths = (files.join(directory, name) for name in names)
+    paths = (files.join(directory, name) for name in listed if NAMES.fullmatch(name))
     found = [(path, files.join(path, manifest.NAME)) for path in paths]
     for path, file in sorted(found, key=lambda pair: any(map(os.path.islink, pair))):
         version = local.version(local_path(file))

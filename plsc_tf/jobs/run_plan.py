@@ -91,7 +91,7 @@ def _resumed(settings, checkpoint, batch, given):
     advice += "--model_save_dir=<another folder>"
     rule = f"This command cannot resume {checkpoint}, which a Python script saved"
     require(run_batch is not None, rule, f"Resume it there, or {advice}")
-    # Later ones could not be stored: a forged run would lose what it trains.
+    # Larger numbers cannot be saved: a forged run would lose what it trains.
     steps, epoch = stored["global_step"], stored.get("epoch", 0)
     fits = max(steps, epoch) < 1 << 50 and len(stored.get("starts", ())) < 10_000
     require(fits, f"{checkpoint} has too many steps, epochs or starts; {advice}")
@@ -108,8 +108,8 @@ def _resumed(settings, checkpoint, batch, given):
         return settings
     message = "checkpoint_dir=%s has no effect: the run resumes from %s."
     logging.warning(message, start, checkpoint)
-    # In flags.cfg, `trained.find` would take it for the model, and what the run says
-    # may be a stranger's.
+    # In flags.cfg, `trained.find` would take it for the model; the run's own value may
+    # be a stranger's. Without it, fs_checkpoint_dir is not valid.
     return settings.replace(checkpoint_dir="", fs_checkpoint_dir="")
 
 

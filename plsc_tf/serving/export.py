@@ -124,7 +124,7 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
     """
     export_dir, extras = os.fspath(export_dir), extras or Extras()
     formats.check_formats(extras.formats, extras.calibration)
-    outputs.require_closed(export_dir, beside=True)
+    outputs.require_closed(export_dir, allow_siblings=True)
     files.make_dirs(export_dir)
     head = getattr(network, "head", None) if classes else None
     rule = f"classes={classes} requires a network with a head (a plsc_tf.Classifier)"

@@ -35,17 +35,17 @@ def require_own(folder: str) -> None:
     require(not links, f"{folder!r} must not have links. Remove them", links=links[:3])
 
 
-def require_closed(folder: str, beside: bool = False) -> None:
+def require_closed(folder: str, allow_siblings: bool = False) -> None:
     """Raises a ValueError if a link in a folder leads out of it.
 
     An archive could bring it along, and make this process read or write elsewhere.
 
     Args:
         folder: the folder.
-        beside: whether they, and the folder itself, may lead to what is beside it.
+        allow_siblings: whether links, and the folder itself, may lead to its siblings.
     """
     place = os.path.abspath(local_path(folder))
-    root = os.path.realpath(os.path.dirname(place) if beside else place)
+    root = os.path.realpath(os.path.dirname(place) if allow_siblings else place)
     links = [k for k in _links(folder) if os.path.isdir(k) or not _WANDB_LINK(k)]
     targets = {link: os.path.realpath(link) for link in links}
     out = [k for k, v in targets.items() if os.path.commonpath([root, v]) != root]
@@ -58,7 +58,7 @@ def _links(folder):
     Raises:
         OSError: a folder cannot be listed, which could hide links.
     """
-    # With a slash at its end, a link counts as the folder to which it leads.
+    # With a trailing slash, `islink` would look at the target.
     folder = os.path.abspath(local_path(folder))
     found = [folder]
     tree = os.walk(folder, onerror=_raise) if os.path.isdir(folder) else ()
@@ -72,10 +72,10 @@ def _raise(error):
 
 
 def mark(folder: str) -> list[int]:
-    """Returns what shows that a local folder is no copy and from no archive.
+    """Identifies a local folder; neither a copy nor an archive can have the same mark.
 
-    That is what `local.version` returns for an empty file, which is made if missing:
-    nobody can choose the time of its creation, to the nanosecond.
+    The mark is the `local.version` of an empty file, which is created if missing. It
+    includes the time of creation in nanoseconds, which cannot be forged.
 
     Raises:
         ValueError: see `require_own`.

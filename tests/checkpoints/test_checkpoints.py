@@ -180,10 +180,10 @@ def test_unfinished_folders_are_no_checkpoints(tmp_path):
     # Of two at one step that of the finished epoch is newer.
     save(tmp_path / "1", step=50, epoch=2)
     assert catalog.resolve(str(tmp_path)) == str(tmp_path / "1")
-    # A stranger's could be trained, but another checkpoint exported.
+    # Otherwise, training and export could use different checkpoints.
     (tmp_path / "manifest.json").symlink_to("1/manifest.json")
     for function in catalog.resolve, catalog.newest:
-        with pytest.raises(ValueError, match="run is no checkpoint: remove manifest"):
+        with pytest.raises(ValueError, match="is not a checkpoint: remove manifest"):
             function(str(tmp_path))
 
 

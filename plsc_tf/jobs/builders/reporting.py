@@ -139,7 +139,7 @@ class RunReporter:
 
     def _report(self, model, outcome, batches):
         folder, rows = self.folder, self.metrics.rows
-        # Else, if this fails, an earlier page or a stranger's would pass for this one.
+        # If this fails, an older page must not pass for the new one.
         if files.exists(path := files.join(folder, run_report.NAME)):
             files.remove(path)
         facts = {

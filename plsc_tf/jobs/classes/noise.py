@@ -120,7 +120,7 @@ def report(settings: Settings) -> list[tuple[str, str]]:
     # People look at the sheets, and then edit the list of classes to merge.
     outputs.require_absent(f"{options.noise_report.removesuffix('.json')}.merge.txt")
     if sheets := options.noise_sheets:
-        outputs.require_closed(sheets, beside=True)
+        outputs.require_closed(sheets, allow_siblings=True)
     new_list, listing = options.new_list, training_data.open_listing
     check_report.check_output(new_list, "new_list", listing)
     source = training_data.source

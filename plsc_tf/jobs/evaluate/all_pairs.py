@@ -52,7 +52,7 @@ def run(scoring) -> tuple[list[SetReport], list[str]]:
     if scoring.reproduce:  # counts that came with a card would agree with it
         folder = files.join(scoring.card_dir, "pairs")
         outputs.require_absent(folder)
-    outputs.require_closed(folder, beside=True)
+    outputs.require_closed(folder, allow_siblings=True)
     files.make_dirs(folder)
     (number, shards), total, missing = map(int, scoring.shard.split("/")), 0, []
     for part in range(1, shards + 1):

@@ -44,9 +44,9 @@ class Tls(sslproto.SSLProtocol):
             super().buffer_updated(nbytes)
 
     def eof_received(self) -> bool | None:
-        """Ends a connection; its waiting requests get no answer.
+        """Drops a connection that its client closed while requests were waiting.
 
-        None would reach the client, and asyncio would log a line for each.
+        Their answers could not be sent, and asyncio would log a line for each.
         """
         if self._app_reading_paused:
             self._transport.abort()
