@@ -34,7 +34,7 @@ _COMMERCIAL = frozenset(
 _LICENSES = {"commercial": "LicenseRef-commercial", "non-commercial": "non-commercial"}
 _NOT_COMMERCIAL = re.compile(r"\bnc\b|non[ -]?commercial|research|academic|education")
 # A key of many parts takes memory and time that grow with the square of its length.
-_MOST_BYTES = 1 << 13
+_MOST_BYTES, _MOST_CHARACTERS = 1 << 13, 1 << 18
 
 
 def read_statement(place: str, options: Any = None) -> dict[str, str]:
@@ -50,8 +50,7 @@ def read_statement(place: str, options: Any = None) -> dict[str, str]:
     """
     content, path = b"", NAME
     if place and files.exists(place):
-        folder = place if files.is_dir(place) else files.parent(place)
-        path = files.join(folder, NAME)
+        path = files.join(place if files.is_dir(place) else files.parent(place), NAME)
         # The user's own file takes precedence over one that came with the archive.
         if not files.exists(path):
             path = files.join(zips.address(place), NAME)
@@ -76,9 +75,15 @@ def write_statement(folder: str, place: str, options: Any = None) -> None:
 
 
 def merge(*lists: Iterable[dict]) -> list[dict]:
-    """Returns the origins of what was made of several parts, each once."""
-    together = (one for part in lists for one in part)
-    return list({json.dumps(one, sort_keys=True): one for one in together}.values())
+    """Returns the origins of what was made of several parts, each once.
+
+    Raises:
+        ValueError: they are too long for the manifest of a checkpoint.
+    """
+    found = {json.dumps(one, sort_keys=True): one for part in lists for one in part}
+    rule = f"All origins may have {_MOST_CHARACTERS:,} characters together"
+    require(sum(map(len, found)) <= _MOST_CHARACTERS, rule)
+    return list(found.values())
 
 
 def use_of(origin: dict) -> str:
@@ -114,7 +119,7 @@ def checked_facts(settings, origins: Sequence[dict]) -> dict[str, str]:
 def of_checkpoint(path: str) -> list[dict]:
     """Returns the origins of a checkpoint; one that lists none is an unknown model."""
     stored = manifest.read(path)["state"].get("origins")
-    return stored or [{"kind": "model", "name": files.name(path)}]
+    return merge(stored or [{"kind": "model", "name": files.name(path)}])
 
 
 def find_exports(path: str) -> dict[int, str]:

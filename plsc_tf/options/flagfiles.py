@@ -19,6 +19,8 @@ from plsc_tf.storage import files
 _LINE = re.compile(r"(?P<dashes>--?)?(?P<name>[A-Za-z]\w*(?:-\w+)*)(?P<rest>.*)")
 _COMMENT = re.compile(r"\s#")
 _QUOTED = re.compile(r"""\s*(?:'([^']*)'|"([^"]*)")\s*(?:#.*)?""")
+# They could hide a line from people who read the file in a terminal.
+_CONTROLS = re.compile(r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # No run needs more; a few files that include each other could be read 2^28 times.
 _MOST_FILES, _MOST_BYTES = 100, 1 << 20
 _HEADER = """\
@@ -178,9 +180,9 @@ def _read_text(path):
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
         text = content.decode("utf-16" if wide else "utf-8-sig")
-        place = text.find("\0")
+        place = found.start() if (found := _CONTROLS.search(text)) else -1
     except UnicodeDecodeError as error:
         text, place = "", error.start
-    rule = f"flag file '{path}' is not UTF-8 text (byte {place}); save it as UTF-8"
+    rule = f"flag file '{path}' is not plain UTF-8 text (byte {place}); save it as that"
     require(place < 0, rule)
     return text

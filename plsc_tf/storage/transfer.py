@@ -51,11 +51,12 @@ def copy_folder(
 
     Raises:
         FileNotFoundError: `source_dir` does not exist.
-        ValueError: a link in it leads out of it.
+        ValueError: a link in one of the folders leads out of it.
         FileExistsError: a target file differs; the message names it, and it is kept.
         StorageError: a store failed, or a file does not match its manifest.
     """
-    outputs.require_closed(source_dir)
+    for folder in (source_dir, target_dir):
+        outputs.require_closed(folder)
     sizes = _sizes(source_dir, (*skip, f"*{PARTIAL}"))
     entries = _listed(source_dir, sizes)
     title = f"{doing} {source_dir} to {target_dir}"

@@ -124,9 +124,8 @@ def _relational(embeddings, target, sample_weights):
     pairs = tf.math.divide_no_nan(pairs, tf.reduce_sum(pairs))
     error = tf.abs(_distances(rows, pairs) - _distances(target, pairs))
     small = tf.minimum(error, 1.0)
-    mean = tf.reduce_sum(pairs * small * (error - small / 2))
     # The sum of the weights is the share of this part of the batch in the objective.
-    whole = mean * tf.reduce_sum(weights)
+    whole = tf.reduce_sum(pairs * small * (error - small / 2)) * tf.reduce_sum(weights)
     return whole - tf.stop_gradient(whole) * (1 - 1 / collectives.num_replicas())
 
 

@@ -21,9 +21,8 @@ def images(network, number=2):
 
 
 def test_list_names_a_family_by_size():
-    numbers = ["", 10, 18, 34, 50, 100, 200]
     found = [name for name in backbones.list() if name.startswith("iresnet")]
-    assert found == [f"iresnet{number}" for number in numbers]
+    assert found == [f"iresnet{size}" for size in ("", 10, 18, 34, 50, 100, 200)]
 
 
 @pytest.mark.parametrize(

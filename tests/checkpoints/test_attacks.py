@@ -173,8 +173,7 @@ def test_values_that_are_read_many_times_are_refused(path, place):
             weights["layers/more"] = weights["layers/dense/vars/0"]
         else:
             del weights["layers/dense/vars/0"]
-            other = "1" if place == "text" else 1
-            weights["layers/dense/vars/0"] = [[other] * 3] * 2
+            weights["layers/dense/vars/0"] = [["1" if place == "text" else 1] * 3] * 2
     seal(path, manifest.read(str(path)))
     with pytest.raises(DamagedCheckpointError, match="repeated"):
         target.restore(path)

@@ -63,9 +63,8 @@ def test_what_is_not_touched_is_the_same(trained, edited):
 def test_new_classes_are_the_means_of_their_pictures(trained, edited):
     root, _ = edited
     settings = Settings.from_values(model_save_dir=str(trained[0]), num_replicas=1)
-    model = trained_models.load(settings).model
     images = np.stack([figures.draw(0, 20, k, SIZE) for k in range(PICTURES)])
-    found = model.embed(images).astype(np.float64)
+    found = trained_models.load(settings).model.embed(images).astype(np.float64)
     mean = np.mean(found / np.linalg.norm(found, axis=1, keepdims=True), axis=0)
     row = rows_of(root / "edited" / "0")[4]
     assert row @ mean / np.linalg.norm(row) / np.linalg.norm(mean) > 1 - 1e-6

@@ -69,8 +69,7 @@ def test_plscs_options(tmp_path, parts, monkeypatch):
     found = drawn.read_base64(out)
     assert len(found) == 56 and set(found) == set(EXAMPLES)
     assert found[:50] != EXAMPLES and sorted(found[:50]) == sorted(EXAMPLES)
-    after = drawn.digests(parts)
-    assert {name: after[name] for name in before} == before
+    assert before.items() <= drawn.digests(parts).items()
     # A list that is in the working directory only.
     (tmp_path / "mine.txt").write_text("part-1\n")
     command("--data_dir=./in", "--file_list=mine.txt", "--nranks=2")

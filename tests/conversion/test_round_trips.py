@@ -46,8 +46,7 @@ def test_bytes_and_labels_are_kept(tmp_path, origin, target, shuffle):
         assert sorted(found) == sorted(EXAMPLES)
     else:
         assert found == EXAMPLES
-    after = drawn.digests(tmp_path)
-    assert {name: after[name] for name in before} == before
+    assert before.items() <= drawn.digests(tmp_path).items()
     assert {path.name for path in tmp_path.iterdir()} <= {"in", "out"}
 
 

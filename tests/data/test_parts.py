@@ -166,9 +166,8 @@ def test_a_worker_names_only_its_own_bad_example(list_folder, picture, kind):
         list(made.epoch(0, part=second))
     named = "line 10 .*09.png" if kind == "list" else "example 9 of generator"
     for start_step in (0, 1):
-        error = made.explain(0, start_step, part=second)
         with pytest.raises(ValueError, match=named):
-            raise error
+            raise made.explain(0, start_step, part=second)
     assert made.explain(0, part=second, max_steps=1) is None
 
 

@@ -92,9 +92,8 @@ def test_generator_that_fails_later_is_reported():
         yield from _arrays(3)
         raise OSError("the disk is gone")
 
-    batches = Batches(from_generator(broken), 2, options=OPTIONS)
     with pytest.raises(ValueError, match="position 3 of epoch 0: .*the disk is gone"):
-        list(batches)
+        list(Batches(from_generator(broken), 2, options=OPTIONS))
 
 
 @pytest.mark.parametrize(("first", "noticed"), [(0, True), (15, True), (16, False)])

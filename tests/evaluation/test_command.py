@@ -46,6 +46,16 @@ def test_pairs_of_saved_embeddings(saved):
     assert 0.6 < expected.accuracy < 0.99, "the case must not be trivial"
 
 
+# Who wrote one list would otherwise choose what the card says of the others.
+def test_each_set_has_a_name_of_its_own(saved):
+    path = saved[0] / "pairs.txt"
+    other = path.with_name("training set.txt")
+    other.write_text(path.read_text())
+    table = evaluate(saved[0], pair_lists=(*[str(path)] * 3, str(other)))
+    names = {name.partition(":")[0] for name in table}
+    assert names >= {"pairs", "pairs 2", "pairs 3", "training set 2"}
+
+
 def test_templates_and_searches_of_saved_embeddings(saved):
     folder, rows, ids, *_ = saved
     table = evaluate(

@@ -93,8 +93,7 @@ def driver(hdfs, driver_process):
 @pytest.fixture
 def folder(hdfs, request):
     """A folder on HDFS of the test's own: its address."""
-    name = re.sub(r"\W", "-", request.node.name)
-    return f"{hdfs.uri}/{name}"
+    return f"{hdfs.uri}/{re.sub(r'[^a-zA-Z0-9_]', '-', request.node.name)}"
 
 
 @pytest.fixture

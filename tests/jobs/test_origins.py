@@ -129,6 +129,10 @@ def test_a_resume_keeps_the_license_of_what_the_run_started_from(tmp_path):
     asked = Settings.from_values(license="CC0-1.0")
     found = origins.of_run(asked, source, path, own=True)
     assert [one["license"] for one in found] == ["CC0-1.0", "CC-BY-NC-4.0"]
+    # All checkpoints of the run would be too long to be read, from the first one on.
+    forged = save(tmp_path / "1", origins=[{**stated[0], "name": "," * 300_000}])
+    with pytest.raises(ValueError, match="262,144 characters"):
+        origins.of_run(asked, source, forged, own=True)
 
 
 def test_a_conversion_passes_on_what_is_stated(tmp_path):

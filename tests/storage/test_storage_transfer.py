@@ -111,6 +111,8 @@ def test_links_that_lead_out_are_not_copied(run, tmp_path):
     (run / "notes").symlink_to(tmp_path)
     with pytest.raises(ValueError, match="must not lead out"):
         transfer.download(f"file://{run}", str(tmp_path / "copy"))
+    with pytest.raises(ValueError, match="must not lead out"):
+        transfer.upload(str(tmp_path / "other"), str(run))
 
 
 def test_a_missing_source_is_an_error_and_makes_nothing(tmp_path):

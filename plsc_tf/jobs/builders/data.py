@@ -4,6 +4,7 @@ The number of classes is the user's, or the data's if none is given.
 """
 
 import dataclasses
+from collections.abc import Collection
 
 from absl import logging
 
@@ -110,13 +111,19 @@ def load_pairs(settings, given=None):
         if target != TEST_SPLIT:
             name = settings.dataset.dataset_name
             loaded = data_load.load_val(name, data_request(settings), target)
-            pairs[loaded.name if loaded.name not in pairs else target] = loaded
+            pairs[free_name(loaded.name, pairs)] = loaded
     for name, one in pairs.items():
         rule = f"Verification needs at least {FOLDS} pairs, one for each fold"
         require(len(one) >= FOLDS, rule, name=name, pairs=len(one))
         most = settings.server.max_megapixels
         pairs[name] = dataclasses.replace(one.framed(frame), max_megapixels=most)
     return pairs
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Returns a set's name, with the first free number after it if it is taken."""
+    names = [name, *(f"{name} {number}" for number in range(2, len(taken) + 2))]
+    return next(one for one in names if one not in taken)
 
 
 def _classes_to_request(settings) -> int | None:

@@ -72,13 +72,11 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
         workers.require_one_process(settings, "The evaluation of an exported model")
         return _evaluate_export(_Evaluation(settings), settings)
     with workers.joined(settings) as joined:
-        is_chief, rows = joined.group.is_chief, None
-        if not is_chief:
+        if not (is_chief := joined.group.is_chief):
             settings = settings.replace(card_dir="", plot_dir="")
         evaluation = _Evaluation(settings)
         checkpoint = _evaluate_model(evaluation, settings, parts, joined)
-        if is_chief:
-            rows = [("checkpoint", checkpoint), *evaluation.write()]
+        rows = [("checkpoint", checkpoint), *evaluation.write()] if is_chief else None
         joined.group.gather("the chief has finished", None)
         return rows
 
@@ -108,6 +106,7 @@ class _Evaluation:
 
     Attributes:
         options: the report's `Options`.
+        only_lists: whether lists replace the sets that a training compares.
         reports: list of `SetReport`.
         images: {set: (`provenance.fingerprints` of its images, their names)}.
         model: facts about the model, for the card.
@@ -129,15 +128,16 @@ class _Evaluation:
             require_package("sklearn", "calibration", "calibrate")
         self.options = Options(samples, seed, far, calibrate, prior)
         self.flip = settings.embedding.flip
+        self.only_lists = self.scoring.has_lists and "val_targets" not in settings.given
         self._given = provenance.options(settings)
         self._others = [EvaluationCard.read(x, True) for x in self.scoring.compare]
         self.images, self.reports, self.model, self.data = {}, [], {}, {}
         self.class_rows = None
 
     def add(self, report):
-        """Adds a report; appends a number to its name if the name is taken."""
-        if report.name in (taken := [other.name for other in self.reports]):
-            report.name = f"{report.name} {taken.count(report.name) + 1}"
+        """Adds a report, under a name that neither others nor the training set have."""
+        taken = {"training set", *(one.name for one in self.reports)}
+        report.name = data.free_name(report.name, taken)
         self.reports.append(report)
 
     def add_lists(self, source, with_fingerprints=False):
@@ -187,15 +187,16 @@ class _Evaluation:
         given = pairs.files, sides, pairs.same, self.scoring.groups
         people = protocols.people_of(*given)
         report = set_report.of_pairs(name, scores, people, self.options)
+        self.add(report)
         if self.scoring.card_dir:
             report.sha256 = provenance.set_checksum(pairs)
             report.counts["pictures"] = len(pairs.images)
-            self.images[name] = provenance.fingerprints(pairs.images), pairs.files
+            prints = provenance.fingerprints(pairs.images)
+            self.images[report.name] = prints, pairs.files
             shown = [provenance.short_name(path) for path in pairs.files]
             shown = shown or range(len(pairs.images))
             provenance.add_worst(report, scores, sides, shown, pairs.images.__getitem__)
         self._add_leaks(report, scores, people)
-        self.add(report)
 
     def add_sets(self, embed, sets, source):
         """Adds the reports on verification sets, and on the requested protocols.
@@ -225,10 +226,8 @@ class _Evaluation:
         for report in self.reports:
             report.duplicates = shared.get(report.name, {})
             if count := report.duplicates.get("training set", {}).get("same_pixels"):
-                logging.warning(
-                    f"{count} images of {report.name} are also training images: its "
-                    "results are biased."
-                )
+                text = f"{count} images of {report.name} are also training images"
+                logging.warning("%s: its results are biased.", text)
 
     def _compare(self, report):
         """Adds the entries of the same set in other cards to a report."""
@@ -248,9 +247,8 @@ class _Evaluation:
         if folder := self.scoring.card_dir:
             content = card.build(self.model, self.data, self.reports, self.options)
             content["options"] = self._given
-            as_json = files.join(folder, "card.json")
+            as_json, page = (files.join(folder, f"card.{x}") for x in ("json", "html"))
             files.replace(as_json, card.to_json(content))
-            page = files.join(folder, "card.html")
             files.replace(page, card.to_html(content, self.reports))
             rows += [("card", page), ("card as JSON", as_json)]
         if folder := self.scoring.plot_dir:
@@ -304,13 +302,12 @@ def _evaluate_model(evaluation, settings, parts, joined):
     Returns:
         The path of the model's checkpoint.
     """
-    without_sets = settings.scoring.has_lists and "val_targets" not in settings.given
     with_head = TEST_SPLIT in settings.evaluation.val_targets
     settings = settings.replace(with_test=True)
     loaded = trained.load(settings, with_head, parts, joined.strategy)
     model, settings = loaded.model, loaded.settings
     model.trainer.group, model.trainer.votes = joined.group, joined.votes
-    if without_sets:
+    if evaluation.only_lists:
         settings = settings.replace(val_targets=())
     test = data.load_test(settings)
     with_card = bool(settings.scoring.card_dir)
@@ -342,9 +339,7 @@ def _evaluate_model(evaluation, settings, parts, joined):
 
 def _evaluate_export(evaluation, settings):
     """Evaluates an export or an ONNX file; returns table rows."""
-    targets, given = settings.evaluation.val_targets, "val_targets" in settings.given
-    if settings.scoring.has_lists and not given:
-        targets = ()
+    targets = () if evaluation.only_lists else settings.evaluation.val_targets
     rule = "The test split needs class weights, which an export does not have"
     require(TEST_SPLIT not in targets, rule, val_targets=",".join(targets))
     model = open_model(settings.embedding.saved_model)

@@ -71,7 +71,7 @@ def reproduce(settings: Settings) -> list[tuple] | None:
     changes = [
         f"{' '.join(name)} was {before.get(name)!s:.99} and is {after.get(name)!s:.99}"
         for name in names
-        if before.get(name, "missing") != after.get(name, "missing")
+        if before.get(name, ...) != after.get(name, ...)
     ]
     rule = f"{len(changes)} of {len(names)} results in {path} differ"
     require(not changes, f"{rule}: {listed(changes, 10, '; ')}")
