@@ -34,8 +34,7 @@ def test_half_precision_gives_nearly_the_same_float32_embeddings(dtype, train):
     assert found.dtype == tf.float32
     # float16 has 11 bits, bfloat16 8.
     bits = 11 if dtype == "float16" else 8
-    limit = 16 * 2.0**-bits * np.abs(expected).max()
-    assert 0 < np.abs(found - expected).max() < limit
+    assert 0 < np.abs(found - expected).max() < 16 * 2.0**-bits * np.abs(expected).max()
 
 
 @pytest.mark.parametrize(

@@ -49,11 +49,14 @@ def test_pairs_of_saved_embeddings(saved):
 # Who wrote one list would otherwise choose what the card says of the others.
 def test_each_set_has_a_name_of_its_own(saved):
     path = saved[0] / "pairs.txt"
-    other = path.with_name("training set.txt")
-    other.write_text(path.read_text())
-    table = evaluate(saved[0], pair_lists=(*[str(path)] * 3, str(other)))
+    others = [path.with_name(name) for name in ("pairs_2.txt", "training set.txt")]
+    for other in others:
+        other.write_text(path.read_text())
+    paths = *[str(path)] * 3, *map(str, others)
+    table = evaluate(saved[0], pair_lists=paths, plot_dir=str(saved[0]))
     names = {name.partition(":")[0] for name in table}
-    assert names >= {"pairs", "pairs 2", "pairs 3", "training set 2"}
+    assert names >= {"pairs", "pairs 2", "pairs 3", "pairs_2", "training set 2"}
+    assert len([*saved[0].glob("*_roc.svg")]) == 5
 
 
 def test_templates_and_searches_of_saved_embeddings(saved):

@@ -183,9 +183,8 @@ class _Evaluation:
 
     def add_pairs(self, name, pairs, scores):
         """Adds the report on a verification set."""
-        sides = np.stack([pairs.left, pairs.right])
-        given = pairs.files, sides, pairs.same, self.scoring.groups
-        people = protocols.people_of(*given)
+        both = np.stack([pairs.left, pairs.right])
+        people = protocols.people_of(pairs.files, both, pairs.same, self.scoring.groups)
         report = set_report.of_pairs(name, scores, people, self.options)
         self.add(report)
         if self.scoring.card_dir:
@@ -195,7 +194,7 @@ class _Evaluation:
             self.images[report.name] = prints, pairs.files
             shown = [provenance.short_name(path) for path in pairs.files]
             shown = shown or range(len(pairs.images))
-            provenance.add_worst(report, scores, sides, shown, pairs.images.__getitem__)
+            provenance.add_worst(report, scores, both, shown, pairs.images.__getitem__)
         self._add_leaks(report, scores, people)
 
     def add_sets(self, embed, sets, source):
@@ -253,11 +252,13 @@ class _Evaluation:
             rows += [("card", page), ("card as JSON", as_json)]
         if folder := self.scoring.plot_dir:
             rows.append(("charts", folder))
+            names: list[str] = []
             for report in self.reports:
-                # A file's name has at most 255 bytes.
-                name = re.sub(r"[^\w.-]", "_", report.name).encode()[:200]
+                # A file's name has at most 255 bytes, four for a character.
+                short = re.sub(r"[^\w.-]", "_", report.name[:50])
+                names.append(data.free_name(short, names))
                 for kind, chart in set_charts.all_of(report).items():
-                    path = files.join(folder, f"{name.decode(errors='ignore')}_{kind}")
+                    path = files.join(folder, f"{names[-1]}_{kind}")
                     files.replace(f"{path}.svg", chart.svg().encode())
                     files.replace(f"{path}.png", chart.png())
         return rows
@@ -310,11 +311,10 @@ def _evaluate_model(evaluation, settings, parts, joined):
     if evaluation.only_lists:
         settings = settings.replace(val_targets=())
     test = data.load_test(settings)
-    with_card = bool(settings.scoring.card_dir)
-    facts = {"examples": with_card}
+    facts = {"examples": bool(settings.scoring.card_dir)}
     content = manifest.read(loaded.checkpoint)
     training_data = TrainingData(settings, content["state"])
-    if with_card and settings.scoring.card_duplicates:
+    if settings.scoring.card_dir and settings.scoring.card_duplicates:
         if weight := content["arrays"].get("weight"):
             names = [part["file"] for part in weight["parts"]]
             reader.verify(loaded.checkpoint, content, names)
@@ -332,7 +332,7 @@ def _evaluate_model(evaluation, settings, parts, joined):
         evaluation.add(set_report.of_classes("test", ranks, labels, evaluation.options))
     pairs = data.load_pairs(settings, parts.pairs)
     evaluation.add_sets(model.embed, pairs, of_model(model, settings))
-    if with_card:
+    if settings.scoring.card_dir:
         evaluation.add_origins(loaded, training_data)
     return loaded.checkpoint
 
