@@ -11,7 +11,7 @@ from plsc_tf.checkpoints import manifest, reader, writer
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.requirements import require
-from plsc_tf.storage import files, local, outputs, writer_lock
+from plsc_tf.storage import files, local, writer_lock
 from plsc_tf.storage.paths import WRITING, local_path
 
 NAMES = re.compile(r"\d+|step_\d+")
@@ -23,7 +23,6 @@ INTERRUPTED = re.compile(
 DAMAGED = ".damaged"
 # What is not a checkpoint, or not any longer.
 REMAINS = (f"*{WRITING}*", f"*{REMOVING}", f"*{DAMAGED}-*", writer_lock.PATTERN)
-NOT_UPLOADED = (*REMAINS, outputs.WANDB_LOG)
 # A file in PLSC's checkpoints, whose folders are also named 0, 1, ….
 PLSC_META = "meta.json"
 

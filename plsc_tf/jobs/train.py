@@ -122,7 +122,7 @@ def _train(settings, joined, termination, parts, lock):
     history = _fit(model, batches, plan, callbacks, start, rescue)
     outcome = {}
     upload = functools.partial(
-        fs_options.upload_end, settings.checkpoints, skip=catalog.NOT_UPLOADED
+        fs_options.upload_end, settings.checkpoints, skip=catalog.REMAINS
     )
     try:
         verify.verify(model.trainer.position.global_step)

@@ -20,7 +20,7 @@ _LINE = re.compile(r"(?P<dashes>--?)?(?P<name>[A-Za-z]\w*(?:-\w+)*)(?P<rest>.*)"
 _COMMENT = re.compile(r"\s#")
 _QUOTED = re.compile(r"""\s*(?:'([^']*)'|"([^"]*)")\s*(?:#.*)?""")
 # They could hide a line from people who read the file in a terminal.
-_CONTROLS = re.compile(r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROLS = re.compile(r"(?!\r\n)[\0-\b\v-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 # No run needs more; a few files that include each other could be read 2^28 times.
 _MOST_FILES, _MOST_BYTES = 100, 1 << 20
 _HEADER = """\

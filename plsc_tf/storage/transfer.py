@@ -57,7 +57,7 @@ def copy_folder(
     """
     for folder in (source_dir, target_dir):
         outputs.require_closed(folder)
-    sizes = _sizes(source_dir, (*skip, f"*{PARTIAL}"))
+    sizes = _sizes(source_dir, (*skip, f"*{PARTIAL}", outputs.WANDB_LOG))
     entries = _listed(source_dir, sizes)
     title = f"{doing} {source_dir} to {target_dir}"
     progress = Progress(title, sum(sizes.values()), "bytes")
