@@ -54,7 +54,8 @@ def ranks(model, batches):
                     scores[start + mine] = product[mine, inside[mine]]
                     continue
                 product[mine, inside[mine]] = -np.inf
-                as_high = product >= scores[rows, np.newaxis]
+                # Forged weights can have NaN as scores, which is not lower either.
+                as_high = ~(product < scores[rows, np.newaxis])
                 counts[rows] += np.count_nonzero(as_high, axis=1)
     return counts, own
 

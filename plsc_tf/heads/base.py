@@ -28,7 +28,7 @@ class HeadStep:
         losses: `[batch]` losses of the replica's own examples.
         embedding_gradients: `[batch, emb]` for the replica's own examples; None if
             gradients are not computed.
-        ranks: int64 `[batch]`, the number of classes that score above the true one;
+        ranks: int64 `[batch]`, the number of other classes that score at least as high;
             None unless requested.
         pending: dict of tensors from which the weight gradients are computed, tile by
             tile (`SecondPass.pieces`) or in one piece (`SecondPass.whole_gradients`);

@@ -214,7 +214,7 @@ class Kernels:
             state: the loss function's state.
             plain: `[batch]` score of the true class, without margin.
             maximum: `[batch]` largest logit so far; 0 when bounded.
-            with_ranks: whether to count the scores above the true class's score.
+            with_ranks: whether to count the other scores that are at least as high.
 
         Returns:
             dict of `numerator` `[classes, batch]`:
@@ -241,8 +241,9 @@ class Kernels:
         if self.on_gpu or slope is not None:
             result["total"] = tf.reduce_sum(exponential, axis=0)
         if with_ranks:
-            # Excludes the true class: rounding could rank it above itself.
-            above = tf.logical_and(score > plain, tf.logical_not(hit))
+            # Excludes the true class: rounding could rank it above itself. Equal scores
+            # and NaN count against the model: rows of zeros must not be accurate.
+            above = tf.logical_not(tf.logical_or(score < plain, hit))
             above = tf.reduce_sum(tf.cast(above, self._integer), axis=0)
             result["above"] = tf.cast(above, tf.int64)
         if self.even_share:

@@ -99,7 +99,7 @@ class TiledSoftmax:
             `maximum` `[batch]`, the largest logit; `total` `[batch]`,
             Σ exp(logit − maximum); with gradients, `gradient` `[batch, emb]`,
             Σ exp(logit − maximum) ∂value/∂input; with ranks, `above` int64 `[batch]`,
-            the number of scores above the true class's score; with label smoothing,
+            the number of other scores that are at least as high; with label smoothing,
             `logits` `[batch]`, Σ logits, and with gradients `even_gradient`
             `[batch, emb]`, Σ ∂value/∂input. `kept` has an entry of `pending` for each
             of the first tiles, up to `logits_bytes`: `products` `[classes, batch]` and

@@ -29,10 +29,9 @@ def test_the_checkpoint_holds_all_centers_and_resumes_on_other_replicas(centers)
 def test_another_number_of_centers_is_an_error_that_names_the_shapes(centers):
     start, folder = f"{centers}/run/0", f"{centers}/other"
     options = {"checkpoint_dir": start, "model_save_dir": folder, "sub_centers": 1}
-    settings = settings_of(centers, **options)
     words = r"weight: \[6, 3, 8\] in .*, \[6, 8\] here.*sub_centers"
     with pytest.raises(ValueError, match=words):
-        train.train(settings)
+        train.train(settings_of(centers, **options))
 
 
 def test_dominant_centers_stay_and_far_images_leave_a_list(centers, expected, dropped):

@@ -49,9 +49,8 @@ def losses(  # noqa: PLR0913 - a case is what it is
     norm = [keras.layers.BatchNormalization(synchronized=True)] if synchronized else []
     with strategy.scope():
         layers = [*norm, keras.layers.PReLU(shared_axes=[1, 2])]
-        backbone = convolved((16, 16, 3), 16, *layers)
         head = plsc_tf.ShardedHead(CLASSES, scale=16.0, seed=2, sample_rate=sample_rate)
-        model = plsc_tf.Classifier(backbone, head)
+        model = plsc_tf.Classifier(convolved((16, 16, 3), 16, *layers), head)
         model.trainer.group = group
         model.trainer.votes = Votes(group) if group.size > 1 else None
         scale = plsc_tf.LossScale(loss_scale) if loss_scale else None

@@ -220,9 +220,8 @@ def test_a_bin_holds_images_only(tmp_path):
     "line", [b"Bo\tone\t2", b"A\t1\t\xff", b"A\0\t1\t2", b"A\t1\t" + b"9" * 5000]
 )
 def test_pairs_txt_of_other_bytes_names_the_line(pairs_folder, line):
-    content = b"Ann_Lee\t1\t2\n" + line + b"\n"
     words = "pairs.txt, line 2: expected a line like"
-    _refused(pairs_folder / "pairs.txt", content, words)
+    _refused(pairs_folder / "pairs.txt", b"Ann_Lee\t1\t2\n%s\n" % line, words)
 
 
 # What each preprocessing leaves of a picture: where that needs no resizing, the very

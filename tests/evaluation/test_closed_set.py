@@ -58,6 +58,21 @@ def test_labels_that_the_head_lacks_are_told(model):
         closed_set.ranks(model, Images([]))
 
 
+# Their author could otherwise make a checkpoint accurate.
+def test_equal_scores_and_those_that_overflow_are_no_accuracy():
+    model, images = classifier(plsc_tf.ARCFACE), Images([0, 1, 2])
+    rows = np.zeros_like(model.head.weights_as_numpy())
+    model.head.set_weights_from_numpy(rows)
+    model.compile(metrics="accuracy")
+    found = model.evaluate(images.images, images.labels, return_dict=True)
+    assert found["accuracy"] == 0 and (closed_set.ranks(model, images)[0] == 11).all()
+    model = classifier(plsc_tf.SOFTMAX)
+    model.head.set_weights_from_numpy(rows + 1e25)
+    large = np.resize(np.float32([1e25, -1e25]), (3, rows.shape[1]))
+    model.embed = lambda *_, **options: large
+    assert (closed_set.ranks(model, images)[0] > 1).all()
+
+
 @pytest.mark.parametrize("centers", [1, 3])
 def test_numbers_that_are_not_finite_are_no_accuracy(centers):
     """No score is as high as NaN, which would make every image the first."""

@@ -296,12 +296,11 @@ def test_a_repeated_message_is_not_accepted():
 def test_a_worker_without_the_secret_is_told_nothing(clusters, caplog, known):
     names = [one.address.replace("127.0.0.1", "localhost") for one in clusters]
     changed = {"addresses": names} if known else {"secret": b"a guess"}
-    stranger = dataclasses.replace(clusters[1], **changed)
 
     async def join():
         chief = asyncio.create_task(ChiefJoin(clusters[0], 3).meet_all())
         with pytest.raises(JoinError, match="could not reach .* closed the conn"):
-            await joining.join(stranger, 1)
+            await joining.join(dataclasses.replace(clusters[1], **changed), 1)
         silent = await asyncio.open_connection(*split(clusters[0].address))
         with pytest.raises(JoinError, match="Worker 1 .* did not join"):
             await chief

@@ -34,11 +34,10 @@ def seen(tmp_path_factory, logical_devices):
     stores.setenv("WANDB_MODE", "offline")
     options = {**OPTIONS, "model_save_dir": str(folder)}
     off = dict.fromkeys(("run_report", "with_test", "projector"), False)
-    first = {**options, **off, "stop_at_step": 8}
     log = io.StringIO()
     with commands.kept_state(log):
         cli.set_up_logging()
-        train.train(Settings.from_values(**first))
+        train.train(Settings.from_values(**{**options, **off, "stop_at_step": 8}))
     shutil.rmtree(folder / "step_00000008")  # as if it had not been saved
     off = ("check_shape", "check_content", "print_model_statistics")
     options |= dict.fromkeys(off, False)

@@ -21,12 +21,11 @@ def make_model(case, parts):
     keras.utils.set_random_seed(0)
     with plsc_tf.strategy(case.replicas).scope():
         dense = keras.layers.Dense(5, use_bias=False)
-        backbone = flat((2, 2, 3), dense)
         if case.dense:
             head = plsc_tf.DenseHead(classes, **options)
         else:
             head = plsc_tf.ShardedHead(classes, sample_rate=rate, **options)
-        model = plsc_tf.Classifier(backbone, head)
+        model = plsc_tf.Classifier(flat((2, 2, 3), dense), head)
         options = {"metrics": ["accuracy"], "gradient_accumulation_steps": parts}
         model.compile(head_case.OPTIMIZERS[case.optimizer][0](), **options)
     if case.loss in head_case.LENGTHS:  # norms from 4 to 20
@@ -81,9 +80,8 @@ def test_parts_of_a_batch_equal_the_oracle(case, parts, size):
     close(kernel, expected.weights["kernel"], 1e-5)
     for name, rows in model.head.arrays().items():
         close(rows.read(0, rows.shape[0]), expected.weights[name], 1e-5)
-    slots = expected.whole_slots()
     for name, rows in model.trainer.updater.slots().items():
-        close(rows.read(0, rows.shape[0]), slots[name], 1e-5)
+        close(rows.read(0, rows.shape[0]), expected.whole_slots()[name], 1e-5)
     for name, variable in model.head.state_variables.items():
         close(variable.numpy(), expected.state[name], 1e-5)
     assert model.optimizer.iterations.numpy() == 2

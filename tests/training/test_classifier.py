@@ -65,9 +65,8 @@ def test_what_is_missing_is_said(make_model, pictures):
     with pytest.raises(ValueError, match=r"embeddings \[batch, embedding_size\]"):
         plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(5))
     flat = keras.Sequential([backbone, keras.layers.Flatten()])
-    model = plsc_tf.Classifier(flat, plsc_tf.ShardedHead(5))
     with pytest.raises(ValueError, match="compile"):
-        model.train_on_batch(*pictures)
+        plsc_tf.Classifier(flat, plsc_tf.ShardedHead(5)).train_on_batch(*pictures)
     layers = [keras.Input((None, None, 3)), keras.layers.GlobalMaxPooling2D()]
     with pytest.raises(ValueError, match="fix its images' size"):
         plsc_tf.Classifier(keras.Sequential(layers), plsc_tf.ShardedHead(5))

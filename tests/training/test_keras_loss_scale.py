@@ -55,9 +55,8 @@ def test_a_model_of_the_policy_mixed_float16_has_a_dynamic_loss_scale(
 
 
 def test_a_run_of_such_an_optimizer(tmp_path):
-    settings = tiny_run.settings(tmp_path, stop_at_step=1)
     parts = Parts(optimizer=scaled(initial_scale=64.0))
-    _, outcome = train.train(settings, parts=parts)
+    _, outcome = train.train(tiny_run.settings(tmp_path, stop_at_step=1), parts=parts)
     state = manifest.read(outcome["checkpoint_dir"])["state"]
     assert state["optimizer"] == "SGD"
     assert state["loss_scale"]["scale"] == 64

@@ -67,9 +67,8 @@ def test_what_does_not_fit_is_refused(softmax, pictures, given, complaint):
 
 def test_what_keras_has_and_the_model_has_not_is_told(softmax, pictures):
     images, labels = pictures
-    data = tf.data.Dataset.from_tensor_slices(pictures).batch(6)
     with pytest.raises(ValueError, match="leave out y and sample_weight"):
-        softmax.fit(data, labels)
+        softmax.fit(tf.data.Dataset.from_tensor_slices(pictures).batch(6), labels)
     with pytest.raises(ValueError, match="from_generator"):
         softmax.fit(iter([pictures]))
     column = softmax.evaluate(images, labels[:, None])

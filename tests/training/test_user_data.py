@@ -120,9 +120,8 @@ def test_evaluating_our_own_data_is_in_the_order_of_the_files(model, numbered):
     images = numbered[0].copy()
     images[:, :, :8] = 200  # mirroring shows
     data = tf.data.Dataset.from_tensor_slices((images, numbered[1]))
-    source = from_dataset(data, num_classes=5)
     options = PipelineOptions(image_size=(16, 16), augmentation="face", shuffle=True)
-    ours = Batches(source, 6, options=options)
+    ours = Batches(from_dataset(data, num_classes=5), 6, options=options)
     np.testing.assert_allclose(model.predict(ours), model.embed(images), atol=1e-5)
     expected = model.evaluate(images, numbered[1])
     assert model.evaluate(ours) == pytest.approx(expected, rel=1e-5)
@@ -256,9 +255,8 @@ def test_data_without_examples_are_refused_and_nothing_is_updated(model, numbere
 def test_compile_takes_metrics_as_keras_does(make_model):
     make_model(metrics=None)
     assert list(make_model(metrics="accuracy").ranked_metrics) == ["accuracy"]
-    metric = keras.metrics.SparseCategoricalAccuracy()
     with pytest.raises(ValueError, match="metrics must be among.*Sparse"):
-        make_model(metrics=[metric, "precision"])
+        make_model(metrics=[keras.metrics.SparseCategoricalAccuracy(), "precision"])
     with pytest.raises(ValueError, match="gradient_accumulation_steps=0"):
         make_model(gradient_accumulation_steps=0)
     for dtype in "float16", tf.int8:

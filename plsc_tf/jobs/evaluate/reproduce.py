@@ -87,6 +87,7 @@ def _measured(card):
         # Of places and versions, only that they are given.
         found |= {(part, k): k in _PLACES or v for k, v in card[part].items()}
     for name, entry in card["sets"].items():
-        both = {**entry, **entry["figures"], "figures": None}
-        found |= {("set", name, key): value for key, value in both.items()}
+        facts, figures = {**entry, "figures": None}, entry["figures"].items()
+        found |= {("set", name, key): value for key, value in facts.items()}
+        found |= {("set", name, "figure", key): value for key, value in figures}
     return found
