@@ -113,25 +113,26 @@ def _with_records(request):
 
     If any TFRecord file has "train" in its name, uses only such files.
     """
-    if request.split != "train" or request.train_files:
+    folder = request.dataset_dir
+    if request.split != "train" or request.train_files or not folder:
         return request
-    names = paths.listing(request.dataset_dir)
-    listed = files.exists(paths.join(request.dataset_dir, "label.txt"))
-    if not names or listed or any(name.endswith("/") for name in names):
+    matches = files.glob(paths.join(glob.escape(folder), "*.tfrecord*"))
+    # Names, not paths, which would be looked up below the folder, too.
+    names = [os.path.basename(path) for path in matches]
+    records = [name for name in names if not name.endswith(paths.INDEX_ENDING)]
+    if not records or files.exists(paths.join(folder, "label.txt")):
         return request
-    records = files.glob(paths.join(glob.escape(request.dataset_dir), "*.tfrecord*"))
-    records = [name for name in records if not name.endswith(paths.INDEX_ENDING)]
-    chosen = [name for name in records if "train" in os.path.basename(name)] or records
+    if any(name.endswith("/") for name in paths.listing(folder, most=None)):
+        return request
+    chosen = [name for name in records if "train" in name] or records
     parts = collections.Counter(m.groups() for m in map(_PART.fullmatch, chosen) if m)
     found = {f"{name}-*-of-{n}": k for (name, n), k in parts.items() if k < int(n)}
     rule = "All parts of a data set must be there"
     require(not found, rule, "Copy the others, or set train_files", found=found)
-    if chosen:
-        folder, first = request.dataset_dir, os.path.basename(chosen[0])
-        logging.info(
-            f"Training on {len(chosen)} TFRecord files in {folder}, such as {first}. "
-            "Set train_files to choose other files."
-        )
+    logging.info(
+        f"Training on {len(chosen)} TFRecord files in {folder}, such as {chosen[0]}. "
+        "Set train_files to choose other files."
+    )
     return dataclasses.replace(request, train_files=tuple(map(glob.escape, chosen)))
 
 

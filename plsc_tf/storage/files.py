@@ -127,12 +127,12 @@ def walk(folder):
     waiting, visited = [folder], {}
     while waiting:
         place = waiting.pop()
-        if "://" in place:
+        if is_local(place):
+            folders, others = local.split_folder(canonical(place), visited)
+        else:
             names = list_dir(place)
             folders = [name for name in names if is_dir(join(place, name))]
             others = sorted(set(names) - set(folders))
-        else:
-            folders, others = local.split_folder(place, visited)
         yield place, folders, others
         waiting += [join(place, name) for name in reversed(folders)]
 

@@ -144,7 +144,7 @@ def find_dominant(settings, source, stored, training_data):
     labels, dominant = np.concatenate(labels), counts.argmax(axis=1)
     near = np.concatenate(cosines)[np.arange(len(labels)), dominant[labels]]
     angles = np.degrees(np.arccos(np.clip(near, -1.0, 1.0)))
-    return Dominant(dominant, counts, angles > FARTHEST)
+    return Dominant(dominant, counts, ~(angles <= FARTHEST))  # NaN is far
 
 
 def dominant_table(dominant):
