@@ -15,6 +15,7 @@ from plsc_tf.data.checks.findings import ERROR, KINDS, WARNING, Findings
 from plsc_tf.data.checks.listings import Item, Listing, open_listing
 from plsc_tf.data.checks.survey import examine, survey
 from plsc_tf.data.readers.layouts import DataRequest
+from plsc_tf.requirements import require
 
 _BAND_BITS = 16
 # Two hashes that differ in fewer bits than this have at least one equal band.
@@ -59,7 +60,7 @@ def check(
 
     Raises:
         FileNotFoundError: the data set, its list or a verification set does not exist.
-        ValueError: the data set is unknown, or the request is invalid.
+        ValueError: the data set is unknown or empty, or the request is invalid.
     """
     start, findings = time.monotonic(), Findings()
     # Load these first: a missing set is an error in the call and should fail early.
@@ -69,6 +70,7 @@ def check(
         verification += _examine_set(name, request, target, look, findings)
     listing, look = open_listing(name, request), functools.partial(look, judge=judge)
     table = survey(listing, findings, look)
+    require(len(table) or findings.total(ERROR), f"{listing.name} has no images")
     find_duplicates(table, listing, findings)
     find_leaks(table, verification, listing, findings)
     classes = class_figures(table, findings, listing.num_classes)

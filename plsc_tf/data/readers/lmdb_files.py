@@ -19,6 +19,9 @@ from plsc_tf.storage import local
 _ADVICE = "Copy the LMDB file again"
 # LMDB does not write the last pages if a transaction has freed them again.
 _UNWRITTEN = 1 << 16
+# Addresses to map beyond the end of the file, where reading ends the process: an image
+# of a forged length, which has 32 bits, would otherwise contain the process's memory.
+_BEYOND = 1 << 34
 # LMDB refuses to open a file twice in a process.
 _OPEN: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
@@ -56,13 +59,11 @@ class LmdbRecords(Records):
         place = os.path.realpath(path)
         place = os.path.join(place, "data.mdb") if os.path.isdir(place) else place
         local.require_file(place)
+        # Images are read in random order.
+        options = {"readahead": False, "map_size": os.path.getsize(place) + _BEYOND}
         with prefix_errors(path, lmdb.Error, advice=_ADVICE):
             self._environment = _OPEN.get(place) or lmdb.open(
-                place,
-                subdir=False,
-                readonly=True,
-                lock=False,
-                readahead=False,  # Images are read in random order.
+                place, subdir=False, readonly=True, lock=False, **options
             )
         _OPEN[place] = self._environment
         # Reading beyond the end of a mapped file ends the process.
