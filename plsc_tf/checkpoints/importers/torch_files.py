@@ -54,12 +54,12 @@ def load(path: str) -> Any:
         dtype = np.dtype(_DTYPES[kind])
         return whole[places[key] :][: count * dtype.itemsize].view(dtype)
 
-    def tensor(stored, offset, shape, strides, *_):
+    def tensor(stored, offset, shape, strides, gradient, hooks, negated=None):
         step = stored.itemsize
         numbers = [offset, *shape, *strides]
         # numpy's own check may overflow, and so may its numbers.
         plain = all(type(n) is int and 0 <= n < 1 << 48 for n in numbers)
-        require(plain, "a tensor of other numbers")
+        require(plain and not negated, "a tensor of other numbers")
         reach = [s * max(n - 1, 0) for n, s in zip(shape, strides, strict=True)]
         require(offset + sum(reach) <= len(stored), "a tensor outside of its storage")
         strides = [step * stride for stride in strides]
