@@ -14,8 +14,9 @@ from plsc_tf.evaluation.bootstrap import too_few
 from plsc_tf.evaluation.verification import PairScores, People
 from plsc_tf.requirements import require, require_package
 
-# Parts of the identities, each of which is left out once.
-_PARTS = 10
+# Parts of the identities, each of which is left out once; and most numbers of a curve,
+# with which a model card is not too large for the server.
+_PARTS, _MOST = 10, 1 << 17
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +43,9 @@ class Calibration:
 
     def __post_init__(self):
         for curve in (self.cosines, self.llrs), *self.group_curves:
-            points = np.array(curve, np.float64)
-            fits = points.ndim == 2 and points.size and np.isfinite(points).all()  # noqa: PLR2004
-            fits = fits and 0 < self.prior < 1 and (np.diff(points[0]) >= 0).all()
+            pair = np.array(curve, np.float64)
+            fits = pair.ndim == 2 and 0 < pair.size <= _MOST and (abs(pair) < 1e9).all()
+            fits = fits and 0 < self.prior < 1 and (np.diff(pair[0]) >= 0).all()
             require(fits, "A calibration needs finite points, ascending, and a prior")
 
     @classmethod

@@ -103,6 +103,15 @@ def test_shards_are_merged_and_a_killed_one_continues(tmp_path, monkeypatch):
         evaluate(tmp_path, **options(tmp_path))
 
 
+# The author of the lists could otherwise give one the results of the other.
+def test_identities_do_not_end_as_groups_begin(tmp_path):
+    np.save(tmp_path / "faces.npy", np.eye(4))
+    given = options(tmp_path, groups="")
+    for same, end in (1, b""), (2, bytes(8)):
+        (tmp_path / "ids.txt").write_bytes(b"p\np\nq%s\nq%s" % (bytes(8), end))
+        assert evaluate(tmp_path, **given)["all pairs: same"] == same
+
+
 def test_counts_that_came_with_a_card_do_not_prove_it(tmp_path, monkeypatch):
     # Otherwise, the author of a card could invent the results of embeddings that
     # everyone knows, and have everyone who repeats the evaluation confirm them.

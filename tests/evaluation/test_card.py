@@ -27,9 +27,8 @@ def pairs_report(num_pairs=600, far=0.1, samples=50, name="faces"):
     same = left == right
     distances = np.clip(rng.normal(np.where(same, 0.9, 1.7), 0.4), 0, 3.9)
     scores = PairScores(distances, same, rng.uniform(9, 11, (2, num_pairs)))
-    options = Options(samples, far=far)
     people = People(np.stack([left, right]), "as drawn")
-    return set_report.of_pairs(name, scores, people, options), scores
+    return set_report.of_pairs(name, scores, people, Options(samples, far=far)), scores
 
 
 def search_report():

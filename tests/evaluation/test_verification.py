@@ -72,9 +72,8 @@ def test_text_is_plscs_line():
 )
 def test_wrong_arguments_are_named(change, message):
     names = ("embeddings", "left", "right", "same")
-    arguments = dict(zip(names, random_pairs(40), strict=True))
     with pytest.raises(ValueError, match=message):
-        verify(**{**arguments, **change})
+        verify(**{**dict(zip(names, random_pairs(40), strict=True)), **change})
 
 
 @pytest.mark.parametrize(

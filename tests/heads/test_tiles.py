@@ -123,8 +123,7 @@ def test_gradients_keep_their_digits_when_all_is_learnt(scale, m3):
     classes, rng = 11, np.random.default_rng(0)
     weight = np.linalg.qr(rng.normal(size=(classes, classes)))[0]
     labels = rng.permutation(classes)
-    near = weight[labels] + rng.normal(size=(classes, classes)) * 0.02
-    near = near.astype(np.float32)
+    near = np.float32(weight[labels] + rng.normal(size=(classes, classes)) * 0.02)
     batch = near, labels, np.ones(classes)
     given = {"loss": "cosface", "scale": scale, "m3": m3}
     expected = oracle.head_step(weight, None, *batch, **given)

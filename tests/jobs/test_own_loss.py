@@ -66,9 +66,8 @@ def test_a_wrong_loss_is_found(loss, words):
 
 @pytest.mark.parametrize(("sharded", "rate"), [("dist_", 0.5), slow("", 1.0)])
 def test_a_run_trains_with_it(tmp_path, sharded, rate):
-    paths = {"own": f"{__name__}.Cosine", "ours": "cosface"}
     outcomes, options = {}, {"sample_rate": rate, "num_epochs": 1}
-    for name, path in paths.items():
+    for name, path in {"own": f"{__name__}.Cosine", "ours": "cosface"}.items():
         asked = settings(tmp_path / name, loss_type=sharded + path, **options)
         _, outcomes[name] = train.train(asked)
     assert outcomes["own"]["loss_type"] == f"{sharded}{__name__}.Cosine"

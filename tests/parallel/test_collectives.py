@@ -64,9 +64,8 @@ def test_what_is_gathered_keeps_its_bits(found, place, replicas):
 @every_place
 def test_four_tensors_travel_in_one_collective(found, place, replicas):
     # And the two that are alone in one each; a process has those of all its devices.
-    times = replicas if place == "devices" else 1
     counts = Counter(found["collectives"])
-    assert counts["CollectiveGatherV2"] == 3 * times
+    assert counts["CollectiveGatherV2"] == 3 * (replicas if place == "devices" else 1)
     assert set(counts) == {"CollectiveGatherV2", "CollectiveAllToAllV2"}
 
 

@@ -44,10 +44,10 @@ def run(scoring) -> tuple[list[SetReport], list[str]]:
         found = protocols.groups_of([f"{name}/" for name in identities], scoring.groups)
     names, group_of = np.unique(found, return_inverse=True)
     counter = all_pairs.PairCounter(rows, people, group_of)
-    digest = hashlib.sha256(text + group_of.tobytes())
-    sha256 = digest.hexdigest()
-    # The name of a file tells its pairs from others.
-    digest.update(f"{files.checksum(scoring.embeddings)} {all_pairs.BLOCK}".encode())
+    # Of the texts themselves, one could end as the groups of another begin.
+    whole = hashlib.sha256(text).digest() + group_of.tobytes()
+    sha256 = hashlib.sha256(whole).hexdigest()
+    checksum = files.checksum(scoring.embeddings, "sha256")["sha256"]
     folder = f"{scoring.embeddings.removesuffix('.npy')}.pairs"
     if scoring.reproduce:  # counts that came with a card would agree with it
         folder = files.join(scoring.card_dir, "pairs")
@@ -56,7 +56,8 @@ def run(scoring) -> tuple[list[SetReport], list[str]]:
     files.make_dirs(folder)
     (number, shards), total, missing = map(int, scoring.shard.split("/")), 0, []
     for part in range(1, shards + 1):
-        path = f"{folder}/{digest.hexdigest()[:16]}-{part}-of-{shards}.npy"
+        # Counts of other embeddings, identities or groups have other names.
+        path = f"{folder}/{sha256}-{checksum}-{all_pairs.BLOCK}-{part}-of-{shards}.npy"
         if part == number:
             counter.run(path, (part, shards))
         counts, left = counter.load(path, (part, shards))
