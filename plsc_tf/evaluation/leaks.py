@@ -66,10 +66,9 @@ def find(
         without = PairScores(scores.distances[kept], same, None)
         measured = roc.PairStatistics(without).values()
         figures = {n: measured[n] for n in names if type(measured.get(n)) is float}
-    found = int(leaked.sum())
-    estimate = float(max(len(p) - 2 * np.sum(p > 0.5), found))
-    counts = {"identities": len(p), "found": found, "estimate": estimate}
-    return {**counts, "figures": figures}
+    counts = {"identities": len(p), "found": int(leaked.sum())}
+    estimate = max(len(p) - 2 * np.sum(p > 0.5), counts["found"])
+    return {**counts, "estimate": float(estimate), "figures": figures}
 
 
 def _p_values(best):

@@ -54,14 +54,14 @@ def _of_checkpoint(path, like):
     """Returns the `Teacher` in a checkpoint, with the tiles of the head `like`."""
     if like is None:
         return _of_model(load_model(path, with_head=False))
-    state = manifest.read(path)["state"]
-    classes, stored = state["num_classes"], state.get("head")
+    content = manifest.read(path)
+    classes, stored = content["state"]["num_classes"], content["state"].get("head")
     rule, wanted = f"{path} must have the classes of the student", like.num_classes
     require(classes == wanted, rule, teacher=classes, student=wanted)
     described = stored and stored | {"kind": type(like).__name__}
     head = described and model_config.make_head(classes, described)
-    rule = f"{path} must have a loss of the library, and one center per class"
-    require(head and head.sub_centers == 1, rule)
+    rule = f"{path} must have a loss of the library, and one row of weights per class"
+    require(content["arrays"] and head and head.sub_centers == 1, rule)
     head.tile_rows = like.layout.rows_per_tile
     return _of_model(load_model(path, head=head))._replace(head=head)
 

@@ -245,12 +245,13 @@ def _network(path, content, backbone):
 
 
 def _head(path, content, strategy, with_head):
-    stored, classes = content["state"], content["state"]["num_classes"]
+    described, classes = content["state"].get("head"), content["state"]["num_classes"]
     if not with_head:  # the smallest head is enough
         classes = strategy.num_replicas_in_sync
+        described = described and described | {"sub_centers": 1}
     place, kinds = f"{manifest.NAME}: state.head", (KeyError, TypeError, ValueError)
     with manifest.naming_damage(path, place, kinds):
-        head = stored.get("head") and model_config.make_head(classes, stored["head"])
+        head = described and model_config.make_head(classes, described)
     if head:
         return head
     loss = margins.SOFTMAX if "bias" in content["arrays"] else margins.ARCFACE
