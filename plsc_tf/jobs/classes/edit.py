@@ -104,7 +104,7 @@ def read_groups(text):
         rule = "remove_classes and merge_classes must be labels such as 3,17 or 3+17, "
         rule += f"or an existing file with labels. Received: {text!r}"
         require(files.exists(text), rule, raises=FileNotFoundError)
-        lines = files.read(text).decode().splitlines()
+        lines = files.read(text).decode().split("\n")  # as editors show them
     groups = []
     for number, line in enumerate(lines, 1):
         line = line.partition("#")[0]
