@@ -20,6 +20,8 @@ _SWITCH = dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True)
 _SWITCH |= dict.fromkeys(("false", "f", "no", "n", "off", "0"), False)
 _NOUNS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 _PLURALS = {int: "whole numbers", float: "numbers", str: "names"}
+# In a flag file, they could hide a line from people who read it in a terminal.
+CONTROLS = re.compile(r"(?!\r\n)[\0-\b\v-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 # Characters of the longest text: some checks take quadratic time.
 _MOST_TEXT = 1 << 16
 # Comparisons and words for the ends of an interval.
@@ -215,11 +217,10 @@ class Option:
 
     def _survives_a_file(self, text):
         """Returns whether a text is unchanged after writing and reading `flags.cfg`."""
-        if len(text.splitlines()) > 1 or text.endswith(("\n", "\r")):
-            return False
+        plain = "\n" not in text and not CONTROLS.search(text)
         if not self.many:
-            return bool(self.choices) or text.strip() != "None"
-        return text == text.strip() != "" and "," not in text
+            return plain and (bool(self.choices) or text.strip() != "None")
+        return plain and text == text.strip() != "" and "," not in text
 
     def _refuse(self, value, hint=""):
         value = "***" if self.secret else value

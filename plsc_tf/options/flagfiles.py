@@ -11,6 +11,7 @@ import importlib.resources
 import os
 import re
 
+from plsc_tf.flags.option import CONTROLS
 from plsc_tf.options.other_systems import nearest_option
 from plsc_tf.options.settings import ALL, known_options, select
 from plsc_tf.requirements import did_you_mean, require, similar_name
@@ -19,8 +20,6 @@ from plsc_tf.storage import files
 _LINE = re.compile(r"(?P<dashes>--?)?(?P<name>[A-Za-z]\w*(?:-\w+)*)(?P<rest>.*)")
 _COMMENT = re.compile(r"\s#")
 _QUOTED = re.compile(r"""\s*(?:'([^']*)'|"([^"]*)")\s*(?:#.*)?""")
-# They could hide a line from people who read the file in a terminal.
-_CONTROLS = re.compile(r"(?!\r\n)[\0-\b\v-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 # No run needs more; a few files that include each other could be read 2^28 times.
 _MOST_FILES, _MOST_BYTES = 100, 1 << 20
 _HEADER = """\
@@ -180,7 +179,7 @@ def _read_text(path):
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
         text = content.decode("utf-16" if wide else "utf-8-sig")
-        place = found.start() if (found := _CONTROLS.search(text)) else -1
+        place = found.start() if (found := CONTROLS.search(text)) else -1
     except UnicodeDecodeError as error:
         text, place = "", error.start
     rule = f"flag file '{path}' is not plain UTF-8 text (byte {place}); save it as that"
