@@ -212,7 +212,7 @@ class Option:
             self._refuse(whole)
         if self.type is str and not self._survives_a_file(item):
             hint = " Each item must be one line without commas." if self.many else ""
-            self._refuse(whole, hint or " It must be one line, and not 'None'.")
+            self._refuse(whole, hint or " It must be one plain line, and not 'None'.")
         return item
 
     def _survives_a_file(self, text):

@@ -58,7 +58,7 @@ class PairCounter:
         rule = f"There may be at most {_MOST_GROUPS} groups, as each takes 2 MB"
         require(num_groups <= _MOST_GROUPS, rule, groups=num_groups)
         self._rows, self._norms = rows, verification.lengths(rows)
-        bad = np.flatnonzero(self._norms == 0)
+        bad = np.flatnonzero(self._norms <= 1e-30)  # with squares that float64 has
         rule = f"embeddings must not be zero, but {len(bad)} of {len(rows)} rows are"
         advice = "Leave these rows out of all files"
         require(not len(bad), rule, advice, first_row=bad[:1])

@@ -2,6 +2,7 @@
 
 import array
 import os
+import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -15,7 +16,7 @@ from plsc_tf.storage import files
 # Number of files whose existence is checked on opening; checking all of them would take
 # minutes on a remote file system. Other missing files are reported when they are read.
 _PROBES = 16
-_LARGEST_DIGITS = 18
+_LABEL = re.compile(rb"[-+]?\d{1,18}")
 
 
 def image_list(
@@ -105,8 +106,7 @@ def lines(list_path: str) -> Iterator[tuple]:
         # The operating system would end a path at a null byte.
         has_path = len(fields) == 2 and b"\0" not in fields[0]
         path = fields[0].strip() if has_path else None
-        digits = fields[-1].removeprefix(b"-").removeprefix(b"+")
-        valid = has_path and digits.isdigit() and len(digits) <= _LARGEST_DIGITS
+        valid = has_path and _LABEL.fullmatch(fields[-1])
         yield number, path, int(fields[-1]) if valid else None, line[:120]
 
 
