@@ -44,7 +44,7 @@ def run(scoring) -> tuple[list[SetReport], list[str]]:
         found = protocols.groups_of([f"{name}/" for name in identities], scoring.groups)
     names, group_of = np.unique(found, return_inverse=True)
     counter = all_pairs.PairCounter(rows, people, group_of)
-    # Of the texts themselves, one could end as the groups of another begin.
+    # A digest has a fixed length: a text could end as the groups of another one begin.
     whole = hashlib.sha256(text).digest() + group_of.tobytes()
     sha256 = hashlib.sha256(whole).hexdigest()
     checksum = files.checksum(scoring.embeddings, "sha256")["sha256"]
