@@ -120,9 +120,10 @@ def _with_records(request):
     # Names, not paths, which would be looked up below the folder, too.
     names = [os.path.basename(path) for path in matches]
     records = [name for name in names if not name.endswith(paths.INDEX_ENDING)]
-    if not records or files.exists(paths.join(folder, "label.txt")):
-        return request
-    if any(name.endswith("/") for name in paths.listing(folder, most=None)):
+    # Asking a remote store about each of thousands of records would take minutes.
+    others = {*files.list_dir(folder)} - {*names} if records else set()
+    folders = (name for name in others if files.is_dir(paths.join(folder, name)))
+    if not records or files.exists(paths.join(folder, "label.txt")) or any(folders):
         return request
     chosen = [name for name in records if "train" in name] or records
     parts = collections.Counter(m.groups() for m in map(_PART.fullmatch, chosen) if m)
