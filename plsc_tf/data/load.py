@@ -120,7 +120,7 @@ def _with_records(request):
     # Names, not paths, which would be looked up below the folder, too.
     names = [os.path.basename(path) for path in matches]
     records = [name for name in names if not name.endswith(paths.INDEX_ENDING)]
-    # Asking a remote store about each of thousands of records would take minutes.
+    # Asking a remote store about each of thousands of records would be slow.
     others = {*files.list_dir(folder)} - {*names} if records else set()
     folders = (name for name in others if files.is_dir(paths.join(folder, name)))
     if not records or files.exists(paths.join(folder, "label.txt")) or any(folders):
